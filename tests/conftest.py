@@ -1,0 +1,52 @@
+"""What every test shares: the event loop, and one seed from which all of a run's randomness comes."""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+
+import pytest
+
+SEED_VARIABLE = "WORKSPACED_TEST_SEED"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed",
+        type=int,
+        default=int(os.environ.get(SEED_VARIABLE, random.SystemRandom().getrandbits(32))),
+        help=f"seed of the run's random choices (default: {SEED_VARIABLE}, else a new one, which is printed)",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.getoption('--seed')} (replay with --seed={config.getoption('--seed')})"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> object:
+    """Shows with each failure of a test that drew random numbers how to draw the same again."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.failed and "seed" in getattr(item, "fixturenames", ()):
+        report.sections.append(("seed", f"pytest --seed={item.config.getoption('--seed')} '{item.nodeid}'"))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The server and the client are asyncio programs: grpc.aio runs on no other loop."""
+    return "asyncio"
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A seed of this test's own, the same for the same ``--seed`` whichever other tests run."""
+    run_seed: int = request.config.getoption("--seed")
+    return zlib.crc32(request.node.nodeid.encode(), run_seed & 0xFFFFFFFF)
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    """Random numbers that a failure prints the seed of."""
+    return random.Random(seed)
