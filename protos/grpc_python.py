@@ -1,18 +1,18 @@
 """A protoc plugin for Python's gRPC stubs.
 
-The generator is compiled into ``grpc_tools.protoc`` and is no program that buf could start, so this one hands it what buf sends: a
-``CodeGeneratorRequest`` on standard input, a ``CodeGeneratorResponse`` on standard output.
+The generator is compiled into ``grpc_tools.protoc`` and is no program that buf could start, so this one hands it what
+buf sends: a ``CodeGeneratorRequest`` on standard input, a ``CodeGeneratorResponse`` on standard output.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.compiler import plugin_pb2
-from grpc_tools import protoc
 
 
 def generate(request: plugin_pb2.CodeGeneratorRequest) -> plugin_pb2.CodeGeneratorResponse:
@@ -29,9 +29,10 @@ def generate(request: plugin_pb2.CodeGeneratorRequest) -> plugin_pb2.CodeGenerat
         out.mkdir()
         descriptors = Path(temporary, "descriptors.binpb")
         descriptors.write_bytes(descriptor_pb2.FileDescriptorSet(file=request.proto_file).SerializeToString())
-        status = protoc.main(["protoc", f"--descriptor_set_in={descriptors}", f"--grpc_python_out={out}", *names])
-        if status:
-            response.error = f"grpc_tools.protoc ended with status {status}"
+        protoc = [sys.executable, "-m", "grpc_tools.protoc", f"--descriptor_set_in={descriptors}"]
+        ended = subprocess.run([*protoc, f"--grpc_python_out={out}", *names], stdout=sys.stderr, check=False)
+        if ended.returncode:
+            response.error = f"grpc_tools.protoc ended with status {ended.returncode}"
             return response
         for path in sorted(out.rglob("*.py")):
             response.file.add(name=path.relative_to(out).as_posix(), content=path.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """A protoc plugin that writes the reference manual of the API, in Markdown, from the comments of the protos.
 
-One page a service, with its RPCs and the messages and enums that only it uses; one page, ``types.md``, with what several share; and a
-``README.md`` that lists them.
+One page a service, with its RPCs and the messages and enums that only it uses; one page, ``types.md``, with what
+several share; and a ``README.md`` that lists them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from google.protobuf.descriptor_pb2 import (
     MethodOptions,
     ServiceDescriptorProto,
 )
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 NOTICE = "<!-- Generated from protos/ by `make generate`; edit the comments there. -->\n"
 SCOPE_FIELD = 50420
@@ -168,9 +170,8 @@ def index_page(contract: Contract) -> str:
         lines.append(f"\n## [{service.proto.name}]({service.page})\n\n| RPC | scope | |\n|---|---|---|\n")
         for index, method in enumerate(service.proto.method):
             summary = first_sentence(service.comments[(*service.path, MEMBER, index)])
-            lines.append(
-                f"| [{method.name}]({service.page}#{method.name.lower()}) | {scope(contract, method)} | {cell(summary)} |\n"
-            )
+            target = f"[{method.name}]({service.page}#{method.name.lower()})"
+            lines.append(f"| {target} | {scope(contract, method)} | {cell(summary)} |\n")
     lines.append("\nMessages and enums that several services use are in [shared types](types.md).\n")
     return "".join(lines)
 
@@ -180,9 +181,7 @@ def service_page(contract: Contract, service: Service) -> str:
     for index, method in enumerate(service.proto.method):
         comment = service.comments[(*service.path, MEMBER, index)]
         lines.append(f"\n## {method.name}\n\n```proto\n{signature(contract, method)}\n```\n\n{comment}\n")
-        request, response = (
-            link(contract, service.page, name) for name in (method.input_type, method.output_type)
-        )
+        request, response = (link(contract, service.page, name) for name in (method.input_type, method.output_type))
         lines.append(f"\nRequest: {request}. Response: {response}. Scope: {scope(contract, method)}.")
         if method.options.idempotency_level == MethodOptions.NO_SIDE_EFFECTS:
             lines.append(" Safe to retry: it has no side effects.")
@@ -219,7 +218,7 @@ def describe_fields(contract: Contract, page: str, declared: Type, message: Desc
             comment = declared.comments[(*declared.path, MESSAGE_ONEOF, oneof)]
             yield f"| *one of `{message.oneof_decl[oneof].name}`* | | | {cell(comment)} |\n"
         comment = cell(declared.comments[(*declared.path, MESSAGE_FIELD, index)])
-        if (SECRET_FIELD, 1) in varints(item.options.SerializeToString()):
+        if option(item.options, SECRET_FIELD):
             comment += " **Secret.**"
         name = f"↳ `{item.name}`" if inside else f"`{item.name}`"
         yield f"| {name} | {field_type(contract, page, message, item)} | {item.number} | {comment} |\n"
@@ -255,37 +254,25 @@ def signature(contract: Contract, method: MethodDescriptorProto) -> str:
 
 def scope(contract: Contract, method: MethodDescriptorProto) -> str:
     """The scope that the RPC declares; an RPC without one is a mistake in the protos."""
-    for number, value in varints(method.options.SerializeToString()):
-        if number == SCOPE_FIELD:
-            return contract.scopes[value]
-    raise ValueError(f"{method.name} declares no required_scope")
+    value = option(method.options, SCOPE_FIELD)
+    if value is None:
+        raise ValueError(f"{method.name} declares no required_scope")
+    return contract.scopes[value]
 
 
-def varints(options: bytes) -> Iterator[tuple[int, int]]:
-    """The numbers and values of serialized options. Ours are all varints, and are read without their generated module."""
-    position = 0
-
-    def varint() -> int:
-        nonlocal position
-        value = shift = 0
-        while True:
-            byte = options[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while position < len(options):
-        tag = varint()
-        if tag & 7:
-            raise ValueError(f"option {tag >> 3} is no varint")
-        yield tag >> 3, varint()
+def option(options: Message, number: int) -> int | None:
+    """The value of one of our own options: unknown to this program, which runs before their module is generated."""
+    fields = UnknownFieldSet(options)
+    for unknown in (fields[index] for index in range(len(fields))):
+        if unknown.field_number == number:
+            assert isinstance(unknown.data, int)
+            return unknown.data
+    return None
 
 
 def first_sentence(comment: str) -> str:
     paragraph = " ".join(comment.split("\n\n")[0].splitlines())
-    return re.split(r"(?<=[.:;]) ", paragraph)[0].rstrip(":;")
+    return re.split(r"(?<=[.:;]) ", paragraph)[0].rstrip(".:;") + "."
 
 
 def cell(comment: str) -> str:
