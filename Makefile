@@ -54,7 +54,7 @@ check: $(STAMPS)/develop
 	ruff check .
 	ruff format --check .
 	mypy
-	vermin --quiet --target=3.9- --violations --no-tips --eval-annotations --backport typing $(GUEST)
+	vermin --quiet --target=3.9- --violations --no-tips --backport typing $(GUEST)
 	protos/check
 	pytest --quiet tests/unit/test_repository.py
 
