@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor, ServiceDescriptor
 
 from workspaced.v1 import options_pb2
+
+ROOT = Path(__file__).parents[2]
+GENERATED = ROOT / "clients/python/workspaced/v1"
 
 UNARY, CLIENT_STREAM, SERVER_STREAM, BIDIRECTIONAL = (False, False), (True, False), (False, True), (True, True)
 
@@ -129,3 +135,20 @@ def test_values_that_may_hold_secrets_are_marked() -> None:
 
 def is_secret(field: FieldDescriptor) -> bool:
     return field.GetOptions().Extensions[options_pb2.secret]
+
+
+@pytest.mark.parametrize(
+    "project", [ROOT / "pyproject.toml", ROOT / "clients/python/pyproject.toml"], ids=["server", "client"]
+)
+def test_distributions_require_what_the_generated_code_does(project: Path) -> None:
+    """Generated modules refuse an older runtime when they are imported; an installation must not get that far."""
+    requirements = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
+    grpc_module = (GENERATED / "server_pb2_grpc.py").read_text(encoding="utf-8")
+    grpcio = re.search(r"GRPC_GENERATED_VERSION = '([\d.]+)'", grpc_module)
+    protobuf = re.search(
+        r"Protobuf Python Version: ([\d.]+)", (GENERATED / "server_pb2.py").read_text(encoding="utf-8")
+    )
+    assert grpcio is not None
+    assert protobuf is not None
+    assert f"grpcio>={grpcio[1]}" in requirements
+    assert f"protobuf>={protobuf[1]}" in requirements

@@ -225,7 +225,7 @@ class OffloadToolResultRequest(_message.Message):
     """Makes a repeated call harmless: 1 to 128 characters. Empty: every call stores again."""
     @_builtins.property
     def result(self) -> _content_pb2.ToolResultBlock:
-        """The result. Its id names the file: 1 to 128 characters without control characters, `/` or `\\`, not starting with a dot."""
+        """The result. Its id names the file, by the same rule as `session_id`."""
 
     def __init__(
         self,
