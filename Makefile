@@ -54,6 +54,7 @@ check: $(STAMPS)/develop
 	ruff check .
 	ruff format --check .
 	mypy
+	mypy --python-version 3.10 clients/python $(GUEST)
 	vermin --quiet --target=3.9- --violations --no-tips --backport typing $(GUEST)
 	protos/check
 	pytest --quiet tests/unit/test_repository.py
