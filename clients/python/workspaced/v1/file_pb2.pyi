@@ -280,7 +280,7 @@ class WriteFileHeader(_message.Message):
     upload_id: _builtins.str
     """Name of a resumable upload. A call that breaks off keeps what it wrote for an hour; the next call with the same id and the right `offset` goes on."""
     offset: _builtins.int
-    """Offset of the first byte that this call sends, with `upload_id`. StatUpload is a WriteFile with `query_offset`."""
+    """Offset of the first byte that this call sends, with `upload_id`; `query_offset` tells what it must be."""
     query_offset: _builtins.bool
     """Write nothing: answer how many bytes the upload has in `next_offset`."""
     sha256: _builtins.str

@@ -1,0 +1,72 @@
+"""One suite, every backend: each test gets a real server, the real client, and a workspace on the backend it runs on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workspaced
+from tests.conformance.backends import BACKENDS, BackendUnderTest
+from tests.support.server import ServerProcess
+
+Make = Callable[..., Awaitable[workspaced.Workspace]]
+
+
+@pytest.fixture(scope="session", params=sorted(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> BackendUnderTest:
+    """The backend under test."""
+    return BACKENDS[request.param]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server for all tests that do not harm it."""
+    running = ServerProcess(tmp_path_factory.mktemp("server") / "state")
+    running.start()
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server that a test may kill."""
+    running = ServerProcess(tmp_path / "state")
+    running.start()
+    yield running
+    if running.process is None:
+        running.start()
+    assert running.stop() == 0
+
+
+@pytest.fixture
+async def client(server: ServerProcess) -> AsyncIterator[workspaced.Client]:
+    """A client of the shared server."""
+    async with workspaced.connect(server.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def make(client: workspaced.Client, backend: BackendUnderTest) -> AsyncIterator[Make]:
+    """Makes workspaces that are deleted at the end."""
+    made: list[workspaced.Workspace] = []
+
+    async def initialize(**arguments: Any) -> workspaced.Workspace:
+        workspace = await client.initialize(
+            **{**backend.arguments, "workspace_id": f"t-{uuid.uuid4().hex[:12]}", **arguments}
+        )
+        made.append(workspace)
+        return workspace
+
+    yield initialize
+    for workspace in made:
+        await workspace.delete(allow_missing=True)
+
+
+@pytest.fixture
+async def ws(make: Make) -> workspaced.Workspace:
+    """A new workspace."""
+    return await make()
