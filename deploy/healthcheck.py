@@ -1,8 +1,9 @@
 """Exits 0 when the server says SERVING, for a container's health check and for readiness scripts.
 
-``WORKSPACED_HEALTH_TARGET`` is the address (default ``127.0.0.1:7420``). A server with TLS needs ``WORKSPACED_HEALTH_CA``,
-the file of the authority that signed its certificate, and ``WORKSPACED_HEALTH_NAME``, a name in that certificate
-(default ``localhost``); one that wants client certificates also ``WORKSPACED_HEALTH_CERT`` and ``WORKSPACED_HEALTH_KEY``.
+``WORKSPACED_HEALTH_TARGET`` is the address (default ``127.0.0.1:7420``). A server with TLS needs
+``WORKSPACED_HEALTH_CA``, the file of the authority that signed its certificate, and ``WORKSPACED_HEALTH_NAME``, a name
+in that certificate (default ``localhost``); one that wants client certificates also ``WORKSPACED_HEALTH_CERT`` and
+``WORKSPACED_HEALTH_KEY``.
 """
 
 from __future__ import annotations
