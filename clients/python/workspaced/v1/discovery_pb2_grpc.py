@@ -29,7 +29,7 @@ class DiscoveryServiceStub:
     """DiscoveryService tells an agent what it has in a workspace: tools, MCP servers, skills, and the text for its system prompt.
 
     `agent_id` and `session_id` choose whose: MCP servers belong to an (agent_id, session_id) pair, skills to an agent_id. An absent id is a place
-    of its own, which no id can name; an empty one is refused. Ids are 1 to 200 bytes of UTF-8 without control characters, `/` or `\`,
+    of its own, which no id can name; an empty one is refused. Ids are 1 to 200 bytes of UTF-8 without control characters, `/` or backslash,
     and do not start with a dot. A pair or agent that was never seen before has the workspace's default MCPs and seed skills.
 
     Nothing is started before it is needed: the first RPC that needs an MCP server of a pair starts it, concurrent ones wait for the same start.
@@ -99,7 +99,7 @@ class DiscoveryServiceServicer:
     """DiscoveryService tells an agent what it has in a workspace: tools, MCP servers, skills, and the text for its system prompt.
 
     `agent_id` and `session_id` choose whose: MCP servers belong to an (agent_id, session_id) pair, skills to an agent_id. An absent id is a place
-    of its own, which no id can name; an empty one is refused. Ids are 1 to 200 bytes of UTF-8 without control characters, `/` or `\`,
+    of its own, which no id can name; an empty one is refused. Ids are 1 to 200 bytes of UTF-8 without control characters, `/` or backslash,
     and do not start with a dot. A pair or agent that was never seen before has the workspace's default MCPs and seed skills.
 
     Nothing is started before it is needed: the first RPC that needs an MCP server of a pair starts it, concurrent ones wait for the same start.
@@ -251,7 +251,7 @@ class DiscoveryService:
     """DiscoveryService tells an agent what it has in a workspace: tools, MCP servers, skills, and the text for its system prompt.
 
     `agent_id` and `session_id` choose whose: MCP servers belong to an (agent_id, session_id) pair, skills to an agent_id. An absent id is a place
-    of its own, which no id can name; an empty one is refused. Ids are 1 to 200 bytes of UTF-8 without control characters, `/` or `\`,
+    of its own, which no id can name; an empty one is refused. Ids are 1 to 200 bytes of UTF-8 without control characters, `/` or backslash,
     and do not start with a dot. A pair or agent that was never seen before has the workspace's default MCPs and seed skills.
 
     Nothing is started before it is needed: the first RPC that needs an MCP server of a pair starts it, concurrent ones wait for the same start.

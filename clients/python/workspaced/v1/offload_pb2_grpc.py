@@ -32,7 +32,7 @@ class OffloadServiceStub:
     `data/<sha256><ext>`, which all sessions share. What was answered is durable: it was synced to the disk. Files are append-only and a call is all or nothing: a call that
     fails or is cancelled before its request was complete has stored nothing. Concurrent calls on one session are ordered, and each keeps its entries together.
 
-    `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or `\`, not starting with a dot.
+    `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or backslash, not starting with a dot.
 
     Every RPC answers INVALID_ARGUMENT, ARGUMENT_INVALID with field violations; NOT_FOUND, WORKSPACE_NOT_FOUND; FAILED_PRECONDITION,
     WORKSPACE_NOT_READY; UNAVAILABLE, WORKSPACE_UNREACHABLE; RESOURCE_EXHAUSTED, DISK_FULL.
@@ -78,7 +78,7 @@ class OffloadServiceServicer:
     `data/<sha256><ext>`, which all sessions share. What was answered is durable: it was synced to the disk. Files are append-only and a call is all or nothing: a call that
     fails or is cancelled before its request was complete has stored nothing. Concurrent calls on one session are ordered, and each keeps its entries together.
 
-    `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or `\`, not starting with a dot.
+    `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or backslash, not starting with a dot.
 
     Every RPC answers INVALID_ARGUMENT, ARGUMENT_INVALID with field violations; NOT_FOUND, WORKSPACE_NOT_FOUND; FAILED_PRECONDITION,
     WORKSPACE_NOT_READY; UNAVAILABLE, WORKSPACE_UNREACHABLE; RESOURCE_EXHAUSTED, DISK_FULL.
@@ -175,7 +175,7 @@ class OffloadService:
     `data/<sha256><ext>`, which all sessions share. What was answered is durable: it was synced to the disk. Files are append-only and a call is all or nothing: a call that
     fails or is cancelled before its request was complete has stored nothing. Concurrent calls on one session are ordered, and each keeps its entries together.
 
-    `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or `\`, not starting with a dot.
+    `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or backslash, not starting with a dot.
 
     Every RPC answers INVALID_ARGUMENT, ARGUMENT_INVALID with field violations; NOT_FOUND, WORKSPACE_NOT_FOUND; FAILED_PRECONDITION,
     WORKSPACE_NOT_READY; UNAVAILABLE, WORKSPACE_UNREACHABLE; RESOURCE_EXHAUSTED, DISK_FULL.

@@ -194,7 +194,7 @@ class CallToolRequest(_message.Message):
     """The name of the tool, as DiscoveryService.ListTools gives it. Required."""
     call_id: _builtins.str
     """The caller's id of this call, usually the id that the model gave; generated when empty: 1 to 200
-    bytes of UTF-8 without control characters, `/` or `\\`, not starting with a dot. It names the offloaded output. An id whose call still runs in this session is
+    bytes of UTF-8 without control characters, `/` or backslash, not starting with a dot. It names the offloaded output. An id whose call still runs in this session is
     refused with ALREADY_EXISTS, TOOL_CALL_RUNNING.
     """
     offload_over_bytes: _builtins.int
