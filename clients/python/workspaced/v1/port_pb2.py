@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from workspaced.v1 import options_pb2 as workspaced_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18workspaced/v1/port.proto\x12\rworkspaced.v1\x1a\x1bworkspaced/v1/options.proto\"^\n\rTunnelRequest\x12/\n\x04open\x18\x01 \x01(\x0b\x32\x19.workspaced.v1.TunnelOpenH\x00R\x04open\x12\x14\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00R\x04\x64\x61taB\x06\n\x04part\"W\n\nTunnelOpen\x12!\n\x0cworkspace_id\x18\x01 \x01(\tR\x0bworkspaceId\x12\x12\n\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n\x04port\x18\x03 \x01(\rR\x04port\"e\n\x0eTunnelResponse\x12\x35\n\x06opened\x18\x01 \x01(\x0b\x32\x1b.workspaced.v1.TunnelOpenedH\x00R\x06opened\x12\x14\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00R\x04\x64\x61taB\x06\n\x04part\"\x0e\n\x0cTunnelOpened\"q\n\x10ListPortsRequest\x12!\n\x0cworkspace_id\x18\x01 \x01(\tR\x0bworkspaceId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"f\n\x11ListPortsResponse\x12)\n\x05ports\x18\x01 \x03(\x0b\x32\x13.workspaced.v1.PortR\x05ports\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"e\n\x04Port\x12\x12\n\x04port\x18\x01 \x01(\rR\x04port\x12\x18\n\x07\x61\x64\x64ress\x18\x02 \x01(\tR\x07\x61\x64\x64ress\x12\x1d\n\nprocess_id\x18\x03 \x01(\tR\tprocessId\x12\x10\n\x03pid\x18\x04 \x01(\x05R\x03pid2\xb7\x01\n\x0bPortService\x12O\n\x06Tunnel\x12\x1c.workspaced.v1.TunnelRequest\x1a\x1d.workspaced.v1.TunnelResponse\"\x04\xa0\xcf\x18\x02(\x01\x30\x01\x12W\n\tListPorts\x12\x1f.workspaced.v1.ListPortsRequest\x1a .workspaced.v1.ListPortsResponse\"\x07\x90\x02\x01\xa0\xcf\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18workspaced/v1/port.proto\x12\rworkspaced.v1\x1a\x1bworkspaced/v1/options.proto\"^\n\rTunnelRequest\x12/\n\x04open\x18\x01 \x01(\x0b\x32\x19.workspaced.v1.TunnelOpenH\x00R\x04open\x12\x14\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00R\x04\x64\x61taB\x06\n\x04part\"W\n\nTunnelOpen\x12!\n\x0cworkspace_id\x18\x01 \x01(\tR\x0bworkspaceId\x12\x12\n\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n\x04port\x18\x03 \x01(\rR\x04port\"\xa9\x01\n\x0eTunnelResponse\x12\x35\n\x06opened\x18\x01 \x01(\x0b\x32\x1b.workspaced.v1.TunnelOpenedH\x00R\x06opened\x12\x14\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00R\x04\x64\x61ta\x12\x42\n\x0bhalf_closed\x18\x03 \x01(\x0b\x32\x1f.workspaced.v1.TunnelHalfClosedH\x00R\nhalfClosedB\x06\n\x04part\"\x0e\n\x0cTunnelOpened\"\x12\n\x10TunnelHalfClosed\"q\n\x10ListPortsRequest\x12!\n\x0cworkspace_id\x18\x01 \x01(\tR\x0bworkspaceId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"f\n\x11ListPortsResponse\x12)\n\x05ports\x18\x01 \x03(\x0b\x32\x13.workspaced.v1.PortR\x05ports\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"e\n\x04Port\x12\x12\n\x04port\x18\x01 \x01(\rR\x04port\x12\x18\n\x07\x61\x64\x64ress\x18\x02 \x01(\tR\x07\x61\x64\x64ress\x12\x1d\n\nprocess_id\x18\x03 \x01(\tR\tprocessId\x12\x10\n\x03pid\x18\x04 \x01(\x05R\x03pid2\xb7\x01\n\x0bPortService\x12O\n\x06Tunnel\x12\x1c.workspaced.v1.TunnelRequest\x1a\x1d.workspaced.v1.TunnelResponse\"\x04\xa0\xcf\x18\x02(\x01\x30\x01\x12W\n\tListPorts\x12\x1f.workspaced.v1.ListPortsRequest\x1a .workspaced.v1.ListPortsResponse\"\x07\x90\x02\x01\xa0\xcf\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,16 +40,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TUNNELREQUEST']._serialized_end=166
   _globals['_TUNNELOPEN']._serialized_start=168
   _globals['_TUNNELOPEN']._serialized_end=255
-  _globals['_TUNNELRESPONSE']._serialized_start=257
-  _globals['_TUNNELRESPONSE']._serialized_end=358
-  _globals['_TUNNELOPENED']._serialized_start=360
-  _globals['_TUNNELOPENED']._serialized_end=374
-  _globals['_LISTPORTSREQUEST']._serialized_start=376
-  _globals['_LISTPORTSREQUEST']._serialized_end=489
-  _globals['_LISTPORTSRESPONSE']._serialized_start=491
-  _globals['_LISTPORTSRESPONSE']._serialized_end=593
-  _globals['_PORT']._serialized_start=595
-  _globals['_PORT']._serialized_end=696
-  _globals['_PORTSERVICE']._serialized_start=699
-  _globals['_PORTSERVICE']._serialized_end=882
+  _globals['_TUNNELRESPONSE']._serialized_start=258
+  _globals['_TUNNELRESPONSE']._serialized_end=427
+  _globals['_TUNNELOPENED']._serialized_start=429
+  _globals['_TUNNELOPENED']._serialized_end=443
+  _globals['_TUNNELHALFCLOSED']._serialized_start=445
+  _globals['_TUNNELHALFCLOSED']._serialized_end=463
+  _globals['_LISTPORTSREQUEST']._serialized_start=465
+  _globals['_LISTPORTSREQUEST']._serialized_end=578
+  _globals['_LISTPORTSRESPONSE']._serialized_start=580
+  _globals['_LISTPORTSRESPONSE']._serialized_end=682
+  _globals['_PORT']._serialized_start=684
+  _globals['_PORT']._serialized_end=785
+  _globals['_PORTSERVICE']._serialized_start=788
+  _globals['_PORTSERVICE']._serialized_end=971
 # @@protoc_insertion_point(module_scope)

@@ -86,23 +86,29 @@ class TunnelResponse(_message.Message):
 
     OPENED_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    HALF_CLOSED_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
     """Bytes."""
     @_builtins.property
     def opened(self) -> Global___TunnelOpened:
         """The connection stands."""
 
+    @_builtins.property
+    def half_closed(self) -> Global___TunnelHalfClosed:
+        """The port's side has half-closed: no more `data` comes, and what the caller sends still arrives. A response stream cannot say so itself."""
+
     def __init__(
         self,
         *,
         opened: Global___TunnelOpened | None = ...,
         data: _builtins.bytes = ...,
+        half_closed: Global___TunnelHalfClosed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "opened", b"opened", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "half_closed", b"half_closed", "opened", b"opened", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "opened", b"opened", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "half_closed", b"half_closed", "opened", b"opened", "part", b"part"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["opened", "data"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["opened", "data", "half_closed"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
@@ -124,6 +130,23 @@ class TunnelOpened(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TunnelOpened: _TypeAlias = TunnelOpened  # noqa: Y015
+
+@_typing.final
+class TunnelHalfClosed(_message.Message):
+    """The port sends no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TunnelHalfClosed: _TypeAlias = TunnelHalfClosed  # noqa: Y015
 
 @_typing.final
 class ListPortsRequest(_message.Message):

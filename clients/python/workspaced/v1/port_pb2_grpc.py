@@ -53,7 +53,7 @@ class PortServiceServicer:
 
     def Tunnel(self, request_iterator, context):
         """Carries bytes to a TCP port inside the workspace and back. The first request is `open`; then `data`; the half-close of either side is passed on.
-        Errors: FAILED_PRECONDITION, PORT_REFUSED when nothing listens. A tunnel is not resumable: UNAVAILABLE ends it when the connection to the workspace breaks.
+        Errors: FAILED_PRECONDITION, PORT_REFUSED when nothing listens, HOST_NOT_FOUND; ABORTED, CONNECTION_BROKEN when the port's side breaks. A tunnel is not resumable: UNAVAILABLE ends it when the connection to the workspace breaks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

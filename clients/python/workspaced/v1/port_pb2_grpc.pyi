@@ -35,7 +35,7 @@ class PortServiceStub:
     def __new__(cls, channel: _aio.Channel) -> PortServiceAsyncStub: ...
     Tunnel: _grpc.StreamStreamMultiCallable[_port_pb2.TunnelRequest, _port_pb2.TunnelResponse]
     """Carries bytes to a TCP port inside the workspace and back. The first request is `open`; then `data`; the half-close of either side is passed on.
-    Errors: FAILED_PRECONDITION, PORT_REFUSED when nothing listens. A tunnel is not resumable: UNAVAILABLE ends it when the connection to the workspace breaks.
+    Errors: FAILED_PRECONDITION, PORT_REFUSED when nothing listens, HOST_NOT_FOUND; ABORTED, CONNECTION_BROKEN when the port's side breaks. A tunnel is not resumable: UNAVAILABLE ends it when the connection to the workspace breaks.
     """
     ListPorts: _grpc.UnaryUnaryMultiCallable[_port_pb2.ListPortsRequest, _port_pb2.ListPortsResponse]
     """Lists the TCP ports that listen inside the workspace."""
@@ -47,7 +47,7 @@ class PortServiceAsyncStub(PortServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Tunnel: _aio.StreamStreamMultiCallable[_port_pb2.TunnelRequest, _port_pb2.TunnelResponse]  # type: ignore[assignment]
     """Carries bytes to a TCP port inside the workspace and back. The first request is `open`; then `data`; the half-close of either side is passed on.
-    Errors: FAILED_PRECONDITION, PORT_REFUSED when nothing listens. A tunnel is not resumable: UNAVAILABLE ends it when the connection to the workspace breaks.
+    Errors: FAILED_PRECONDITION, PORT_REFUSED when nothing listens, HOST_NOT_FOUND; ABORTED, CONNECTION_BROKEN when the port's side breaks. A tunnel is not resumable: UNAVAILABLE ends it when the connection to the workspace breaks.
     """
     ListPorts: _aio.UnaryUnaryMultiCallable[_port_pb2.ListPortsRequest, _port_pb2.ListPortsResponse]  # type: ignore[assignment]
     """Lists the TCP ports that listen inside the workspace."""
@@ -62,7 +62,7 @@ class PortServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_port_pb2.TunnelResponse], _abc.AsyncIterator[_port_pb2.TunnelResponse]]:
         """Carries bytes to a TCP port inside the workspace and back. The first request is `open`; then `data`; the half-close of either side is passed on.
-        Errors: FAILED_PRECONDITION, PORT_REFUSED when nothing listens. A tunnel is not resumable: UNAVAILABLE ends it when the connection to the workspace breaks.
+        Errors: FAILED_PRECONDITION, PORT_REFUSED when nothing listens, HOST_NOT_FOUND; ABORTED, CONNECTION_BROKEN when the port's side breaks. A tunnel is not resumable: UNAVAILABLE ends it when the connection to the workspace breaks.
         """
 
     @_abc_1.abstractmethod
