@@ -1,0 +1,146 @@
+"""Starting the daemon: in the foreground, in the background, or only when none answers."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict
+
+    from .guest import Configuration
+
+_MAX_LOG_BYTES = 1 << 20
+
+
+def serve(options: Dict[str, str]) -> int:
+    """`serve`: in the foreground, or as a daemon that is ready when this returns."""
+    os.makedirs(options["--state"], mode=0o700, exist_ok=True)
+    if "--foreground" in options:
+        return _run(options, -1)
+    return _start(options)
+
+
+def ensure(options: Dict[str, str]) -> int:
+    """`ensure`: starts the daemon if none answers, then is the bridge to it."""
+    from . import bridge
+
+    state = options["--state"]
+    connection = bridge.dial(options["--socket"])
+    if connection is None:
+        os.makedirs(state, mode=0o700, exist_ok=True)
+        lock = os.open(os.path.join(state, "ensure.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        connection = bridge.dial(options["--socket"])
+        if connection is None:
+            status = _start(options)
+            if status:
+                return status
+            connection = bridge.dial(options["--socket"])
+        os.close(lock)
+    if connection is None:
+        sys.stderr.write("workspaced guest: the daemon does not answer\n")
+        return 1
+    return bridge.carry(connection)
+
+
+def _start(options: Dict[str, str]) -> int:
+    """Forks the daemon and waits until it accepts; its failure is our status, told on standard error."""
+    ready, ready_write = os.pipe()
+    if os.fork() == 0:
+        os.close(ready)
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        status = 1
+        try:
+            _detach(options["--state"], ready_write)
+            status = _run(options, ready_write)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    os.close(ready_write)
+    os.wait()
+    answer = os.read(ready, 4096)
+    os.close(ready)
+    if answer == b"ready":
+        return 0
+    sys.stderr.write(f"workspaced guest: {answer.decode('utf-8', 'replace') or 'the daemon ended at once'}\n")
+    return 1
+
+
+def _run(options: Dict[str, str], ready: int) -> int:
+    from .server import AlreadyRunning, serve
+
+    def tell(answer: bytes) -> None:
+        if ready >= 0:
+            os.write(ready, answer)
+            os.close(ready)
+
+    try:
+        serve(_configuration(options), bundle_hash(), lambda: tell(b"ready"))
+    except AlreadyRunning:
+        # Someone else was faster; it answers, or the next dial says that it does not.
+        tell(b"ready")
+    except (OSError, ValueError) as error:
+        if ready < 0:
+            raise
+        tell(str(error).encode("utf-8", "replace"))
+        return 1
+    return 0
+
+
+def _configuration(options: Dict[str, str]) -> Configuration:
+    from .guest import Configuration
+
+    idle = options.get("--idle-exit")
+    workdir = os.path.abspath(options["--workdir"])
+    os.makedirs(workdir, exist_ok=True)
+    return Configuration(
+        os.path.abspath(options["--socket"]),
+        os.path.abspath(options["--state"]),
+        workdir,
+        None if idle is None else float(idle),
+    )
+
+
+def _detach(state: str, keep: int) -> None:
+    """Lets go of the terminal and of every file descriptor but `keep`."""
+    path = os.path.join(state, "guest.log")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    log = os.open(path, flags, 0o600)
+    if os.fstat(log).st_size > _MAX_LOG_BYTES:
+        os.ftruncate(log, 0)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.dup2(log, 2)
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd != keep:
+            try:
+                os.close(fd)
+            except OSError:
+                # The directory's own file descriptor is closed by now.
+                continue
+    os.chdir("/")
+
+
+def bundle_hash() -> str:
+    """The sha256 of the zipapp that runs; empty when it runs from a directory."""
+    path = getattr(__loader__, "archive", "")
+    if not path:
+        return ""
+    try:
+        from _sha2 import sha256
+    except ImportError:
+        try:
+            from _sha256 import sha256
+        except ImportError:
+            from hashlib import sha256
+    with open(path, "rb") as file:
+        return str(sha256(file.read()).hexdigest())

@@ -1,0 +1,128 @@
+"""The listening socket, and the life of the daemon."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+
+from .channel import Channel
+from .guest import Guest
+from .loop import READ
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Set
+
+    from .guest import Configuration
+
+_BACKLOG = 64
+_MAX_WAITING = 16
+_SOCKET_BUFFER = 1 << 20
+_MAX_PATH = 100
+
+
+class AlreadyRunning(Exception):
+    """Another guest owns the state directory."""
+
+
+class Listener:
+    """Accepts channels; at most 16 that have not proved the token wait at once."""
+
+    def __init__(self, guest: Guest, listening: socket.socket) -> None:
+        self._guest = guest
+        self.socket = listening
+        self._waiting: Set[Channel] = set()
+        listening.setblocking(False)
+        guest.loop.add(listening.fileno(), READ, self._on_ready)
+
+    def _on_ready(self, events: int) -> None:
+        try:
+            connection, _ = self.socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        self._waiting = {channel for channel in self._waiting if channel.waiting}
+        if len(self._waiting) >= _MAX_WAITING:
+            connection.close()
+            return
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+        self._waiting.add(Channel(self._guest, connection))
+
+    def close(self) -> None:
+        """Takes no more channels."""
+        self._guest.loop.remove(self.socket.fileno())
+        self.socket.close()
+
+
+def serve(configuration: Configuration, bundle: str, ready: Callable[[], None]) -> None:
+    """Runs the guest until it is told to end; `ready` is called when it accepts. Raises AlreadyRunning, OSError."""
+    lock = take_lock(configuration.state_dir)
+    guest = Guest(configuration, bundle)
+    guest.processes.recover()
+    listener = Listener(guest, listen(configuration.socket))
+    run(guest, listener, lock, ready)
+
+
+def run(guest: Guest, listener: Listener, lock: int, ready: Callable[[], None]) -> None:
+    """The rest of a guest's life."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        guest.loop.on_signal(number, lambda: _stop_by_signal(guest))
+    guest.loop.on_signal(signal.SIGHUP, lambda: None)
+    guest.check_idle()
+    ready()
+    guest.loop.run()
+    listener.close()
+    _unlink(guest.configuration.socket)
+    os.close(lock)
+
+
+def listen(path: str) -> socket.socket:
+    """A listening Unix socket that only this user can connect to; replaces what a dead guest left."""
+    _unlink(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    directory = -1
+    try:
+        if len(os.fsencode(path)) > _MAX_PATH:
+            directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            listening.bind(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+        else:
+            listening.bind(path)
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.umask(mask)
+        if directory >= 0:
+            os.close(directory)
+    listening.listen(_BACKLOG)
+    return listening
+
+
+def take_lock(state_dir: str) -> int:
+    """The lock that one living guest holds; the kernel gives it back however the guest ends."""
+    os.makedirs(state_dir, mode=0o700, exist_ok=True)
+    descriptor = os.open(os.path.join(state_dir, "guest.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise AlreadyRunning(state_dir) from None
+    return descriptor
+
+
+def _stop_by_signal(guest: Guest) -> None:
+    if guest.stopping:
+        return
+    from .processes import stop_all
+
+    guest.stopping = True
+    stop_all(guest, "WORKSPACE_STOPPED", 5.0, lambda stopped: guest.end("STOPPED"))
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
