@@ -49,9 +49,10 @@ GUEST_ERROR: Final = "GUEST_ERROR"
 
 # Names that the guest gives to what the API calls otherwise.
 _METADATA_NAMES: Final = {"expected": "expected_offset"}
-_MAX_MESSAGE = 1000
-_MAX_METADATA = 16
-_MAX_METADATA_VALUE = 512
+# Together well below what trailers of a call may hold.
+_MAX_MESSAGE_BYTES = 1000
+_MAX_METADATA = 8
+_MAX_METADATA_BYTES = 256
 
 
 def fault_from_guest(payload: Mapping[str, Any]) -> WorkspacedError:
@@ -67,11 +68,11 @@ def fault_from_guest(payload: Mapping[str, Any]) -> WorkspacedError:
         text = "the workspace's guest failed" if code != "UNIMPLEMENTED" else "the workspace's guest cannot do this"
         return WorkspacedError(Code.INTERNAL, GUEST_ERROR, text)
     details = {
-        _METADATA_NAMES.get(key, key)[:64]: printable(value)[:_MAX_METADATA_VALUE]
+        _METADATA_NAMES.get(key, key)[:64]: _clip(value, _MAX_METADATA_BYTES)
         for key, value in list(metadata.items())[:_MAX_METADATA]
         if isinstance(key, str) and isinstance(value, str) and key.isascii() and key.isidentifier()
     }
-    message = printable(message)[:_MAX_MESSAGE]
+    message = _clip(message, _MAX_MESSAGE_BYTES)
     violations: tuple[FieldViolation, ...] = ()
     if known[0] is Code.INVALID_ARGUMENT:
         violations = (FieldViolation(details.pop("field", "request"), message),)
@@ -82,6 +83,10 @@ def renamed(error: WorkspacedError, names: Mapping[str, str]) -> WorkspacedError
     """The same error with the reason that one RPC gives it, for example STDIN_OFFSET_INVALID for OFFSET_INVALID."""
     error.reason = names.get(error.reason, error.reason)
     return error
+
+
+def _clip(text: str, size: int) -> str:
+    return printable(text).encode()[:size].decode("utf-8", "ignore")
 
 
 def printable(text: str) -> str:
