@@ -1,0 +1,212 @@
+"""The gRPC server: every service, health, reflection, TLS, and its way down."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+
+from workspaced.v1 import (
+    discovery_pb2,
+    execution_pb2,
+    file_pb2,
+    lifecycle_pb2,
+    management_pb2,
+    offload_pb2,
+    port_pb2,
+    server_pb2,
+)
+from workspaced_server.api import reflection, roles
+from workspaced_server.api.auth import Authenticator
+from workspaced_server.api.drain import Drain
+from workspaced_server.api.execution import ExecutionServicer
+from workspaced_server.api.files import FileServicer
+from workspaced_server.api.handlers import service_handler
+from workspaced_server.api.interceptors import CallInterceptor, scopes_of
+from workspaced_server.api.lifecycle import LifecycleServicer
+from workspaced_server.api.limits import MAX_REQUEST_BYTES
+from workspaced_server.api.ports import PortServicer
+from workspaced_server.api.server_info import ServerServicer
+from workspaced_server.config import Config, ConfigError, TlsConfig
+from workspaced_server.workspaces.manager import Workspaces
+
+_log = structlog.stdlib.get_logger("workspaced.server")
+
+FILES = (
+    discovery_pb2.DESCRIPTOR,
+    execution_pb2.DESCRIPTOR,
+    file_pb2.DESCRIPTOR,
+    lifecycle_pb2.DESCRIPTOR,
+    management_pb2.DESCRIPTOR,
+    offload_pb2.DESCRIPTOR,
+    port_pb2.DESCRIPTOR,
+    server_pb2.DESCRIPTOR,
+)
+
+OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.so_reuseport", 0),  # else two servers share a port silently
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.max_concurrent_streams", 1000),
+    # A frozen client is noticed after 20 to 30 s and its streams freed.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Clients may ping as often as they need to notice a frozen server within 10 s.
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    # What one stalled upload may hold in memory.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1 << 20),
+]
+
+
+class ApiServer:
+    """The API on its address, and the admin services on theirs."""
+
+    def __init__(self, config: Config, workspaces: Workspaces) -> None:
+        """Raises ConfigError when tokens or certificates cannot be read."""
+        self._config = config
+        self.drain = Drain()
+        scopes = scopes_of(*FILES)
+        interceptor = CallInterceptor(Authenticator(config.auth), self.drain, scopes)
+        self._server = grpc.aio.server(interceptors=[interceptor], options=OPTIONS)
+        self._admin: grpc.aio.Server | None = None
+        self._health = HealthServicer()
+        settings = workspaces.settings
+        servicers: dict[ServiceDescriptor, object] = {
+            lifecycle_pb2.DESCRIPTOR.services_by_name["LifecycleService"]: LifecycleServicer(workspaces),
+            execution_pb2.DESCRIPTOR.services_by_name["ExecutionService"]: ExecutionServicer(workspaces),
+            file_pb2.DESCRIPTOR.services_by_name["FileService"]: FileServicer(workspaces),
+            port_pb2.DESCRIPTOR.services_by_name["PortService"]: PortServicer(workspaces),
+            server_pb2.DESCRIPTOR.services_by_name["ServerService"]: ServerServicer(
+                workspaces.drivers, settings.default_backend, list(settings.templates)
+            ),
+            **{service: roles.UnavailableServicer(service) for service in roles.SERVICES},
+        }
+        self._names = [service.full_name for service in servicers]
+        handlers = [service_handler(service, servicer) for service, servicer in servicers.items()]
+        health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        self._server.add_generic_rpc_handlers((*handlers, *reflection.handlers([*self._names, health])))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+
+    async def start(self) -> int:
+        """Listen; returns the port (1 for a Unix socket). Raises ConfigError when the address cannot be had."""
+        port = _bind(self._server, self._config.listen, self._config.tls)
+        if self._config.admin_listen:
+            self._admin = grpc.aio.server(options=OPTIONS)
+            _add_channelz(self._admin)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, self._admin)
+            _bind(self._admin, self._config.admin_listen, TlsConfig())
+            await self._admin.start()
+        await self._server.start()
+        for name in ("", *self._names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return port
+
+    async def stop(self, grace: float) -> None:
+        """Go down in order: NOT_SERVING, no new calls, long streams ended, ``grace`` seconds for the rest."""
+        # Every health watcher hears it, and the status stays so whatever is set later.
+        await self._health.enter_graceful_shutdown()
+        await self.drain.run(grace)
+        await self._server.stop(1.0)
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Go down now. Idempotent."""
+        await self._server.stop(None)
+        if self._admin is not None:
+            await self._admin.stop(None)
+
+
+def _bind(server: grpc.aio.Server, address: str, tls: TlsConfig) -> int:
+    path = Path(address.removeprefix("unix:").removeprefix("//")) if address.startswith("unix:") else None
+    if path is not None:
+        _remove_stale(path)
+    # Nobody else may connect in the moment between the socket's making and a later chmod.
+    mask = os.umask(0o177) if path is not None else None
+    try:
+        if tls.enabled:
+            port = server.add_secure_port(address, _credentials(tls))
+        else:
+            port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ConfigError(f"cannot listen on {address}: the address is in use or not of this machine") from error
+    finally:
+        if mask is not None:
+            os.umask(mask)
+    if port == 0:
+        raise ConfigError(f"cannot listen on {address}: the address is in use or not of this machine")
+    return port
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a server that was killed; the lock on the state directory says that it is gone."""
+    try:
+        if path.is_socket():
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {path}: {error.strerror}") from error
+
+
+def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:
+    """Credentials that follow their files: a renewed certificate is used from the next connection on."""
+    stamp, configuration = _read_tls(tls)
+    latest = {"stamp": stamp}
+
+    def fetch() -> Any:
+        try:
+            if _stamp(tls) == latest["stamp"]:
+                return None
+            latest["stamp"], renewed = _read_tls(tls)
+        except (ConfigError, OSError) as error:
+            _log.error("certificates not read again; the earlier ones stay in use", cause=str(error))
+            return None
+        return renewed
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration, fetch, require_client_authentication=tls.require_client_certificate
+    )
+
+
+def _stamp(tls: TlsConfig) -> tuple[tuple[int, int], ...]:
+    paths = [path for path in (tls.certificate, tls.key, tls.client_ca) if path is not None]
+    stats = [path.stat() for path in paths]
+    return tuple((found.st_mtime_ns, found.st_ino) for found in stats)
+
+
+def _read_tls(tls: TlsConfig) -> tuple[tuple[tuple[int, int], ...], grpc.ServerCertificateConfiguration]:
+    assert tls.certificate is not None
+    assert tls.key is not None
+    try:
+        stamp = _stamp(tls)
+        chain, key = tls.certificate.read_bytes(), tls.key.read_bytes()
+        authority = tls.client_ca.read_bytes() if tls.client_ca is not None else None
+    except OSError as error:
+        raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        certificate = x509.load_pem_x509_certificates(chain)[0]
+        if load_pem_private_key(key, None).public_key() != certificate.public_key():
+            raise ConfigError("tls.key does not belong to tls.certificate")
+        if authority is not None:
+            x509.load_pem_x509_certificates(authority)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"tls: a file does not hold what it should, in PEM: {error}") from error
+    return stamp, grpc.ssl_server_certificate_configuration([(key, chain)], authority)
+
+
+def _add_channelz(server: grpc.aio.Server) -> None:
+    from grpc_channelz.v1 import channelz
+
+    channelz.add_channelz_servicer(server)

@@ -1,0 +1,90 @@
+"""Housekeeping: times of last use are stored, idle workspaces closed, providers' own time-to-live renewed."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from workspaced_server.drivers.base import DriverError
+from workspaced_server.errors import WorkspacedError
+from workspaced_server.workspaces.entries import Entry
+from workspaced_server.workspaces.manager import Workspaces
+from workspaced_server.workspaces.record import State, now_us
+
+_log = structlog.stdlib.get_logger("workspaced.expiry")
+_RENEW_SECONDS = 60.0
+_RENEW_AHEAD = timedelta(minutes=15)
+_CONCURRENCY = 4
+
+
+class Housekeeping:
+    """Does the periodic work of one server. A workspace is idle when no call used it for its idle timeout.
+
+    A running process counts as use unless the configuration says otherwise: to close a workspace under a running
+    development server would be a surprise.
+    """
+
+    def __init__(self, workspaces: Workspaces) -> None:
+        self._workspaces = workspaces
+        self._slots = asyncio.Semaphore(_CONCURRENCY)
+        self._renewed_at = float("-inf")
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await asyncio.sleep(self._workspaces.settings.housekeeping_seconds)
+            try:
+                await self.once()
+            except WorkspacedError as error:  # the registry cannot be reached now: the next round will tell
+                _log.warning("housekeeping postponed", cause=error.message)
+
+    async def once(self) -> None:
+        """One round; returns when all of it is done."""
+        workspaces = self._workspaces
+        await workspaces.entries.flush()
+        await workspaces.resume_stuck()
+        idle = [workspaces.entries.adopt(record) for record in await workspaces.registry.idle(now_us())]
+        await asyncio.gather(*(self._expire(entry) for entry in idle))
+        loop_time = asyncio.get_running_loop().time()
+        if loop_time - self._renewed_at >= _RENEW_SECONDS:
+            self._renewed_at = loop_time
+            await asyncio.gather(*(self._renew(entry) for entry in workspaces.entries.in_use()))
+
+    async def _expire(self, entry: Entry) -> None:
+        async with self._slots:
+            if not self._due(entry) or (self._workspaces.settings.idle_counts_processes and await self._busy(entry)):
+                return
+            if self._due(entry):
+                _log.info("closing an idle workspace", workspace_id=entry.record.workspace_id, owner=entry.record.owner)
+                await self._workspaces.close_idle(entry)
+
+    def _due(self, entry: Entry) -> bool:
+        if entry.uses or entry.flight is not None or entry.record.state is not State.READY:
+            return False
+        used = max(entry.used_time, entry.record.last_used_time)
+        return used + entry.record.idle_seconds * 1_000_000 <= now_us()
+
+    async def _busy(self, entry: Entry) -> bool:
+        """Whether a process runs in it. Then, or when that cannot be found out, the idle time begins anew."""
+        try:
+            guest = await self._workspaces.transitions.channel(entry)
+            answer = await guest.call("process.list", {"state": "running", "page_size": 1, "page_token": ""})
+            busy = bool(answer.get("processes"))
+        except (WorkspacedError, OSError) as error:
+            _log.warning("idle workspace not closed", workspace_id=entry.record.workspace_id, cause=str(error))
+            busy = True
+        if busy:
+            entry.used_time = now_us()
+        return busy
+
+    async def _renew(self, entry: Entry) -> None:
+        ref = entry.record.sandbox
+        if ref is None:
+            return
+        async with self._slots:
+            try:
+                await self._workspaces.transitions.driver(entry).renew(ref, datetime.now(UTC) + _RENEW_AHEAD)
+            except (DriverError, WorkspacedError) as error:
+                _log.warning("time-to-live not renewed", workspace_id=entry.record.workspace_id, cause=error.message)

@@ -1,0 +1,1 @@
+"""Migrations of the registry, run by the server when it starts."""

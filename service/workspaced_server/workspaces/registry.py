@@ -1,0 +1,319 @@
+"""What exists, durably: the registry in SQL. SQLite by default, PostgreSQL by URL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from workspaced_server.errors import Code, WorkspacedError
+from workspaced_server.workspaces.record import Record, State
+from workspaced_server.workspaces.tables import REVISION, properties, workspaces
+
+T = TypeVar("T")
+_POSTGRES_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which records are meant; what is None or empty does not restrict. ``after`` is (create_time, key) of the last
+    one seen.
+    """
+
+    owner: str | None = None
+    states: frozenset[State] = frozenset()
+    backends: frozenset[str] = frozenset()
+    workspace_ids: frozenset[str] = frozenset()
+    labels: Mapping[str, str] | None = None
+    after: tuple[int, str] | None = None
+
+    def matches(self, record: Record, *, any_state: bool = False) -> bool:
+        """Whether the record is meant, ``after`` aside; with ``any_state`` whatever its state."""
+        return (
+            (self.owner is None or record.owner == self.owner)
+            and (any_state or not self.states or record.state in self.states)
+            and (not self.backends or record.backend in self.backends)
+            and (not self.workspace_ids or record.workspace_id in self.workspace_ids)
+            and all(record.labels.get(key) == value for key, value in (self.labels or {}).items())
+        )
+
+
+class Registry:
+    """The tables, through threads of their own, so that no other blocking work delays a state transition.
+
+    A write that has begun is finished even when its caller is cancelled, and is durable when the method returns.
+    """
+
+    def __init__(self, engine: sa.Engine, threads: int) -> None:
+        self._engine = engine
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="registry")
+
+    @classmethod
+    async def open(cls, url: str) -> Registry:
+        """Connect, and bring the schema up to date. Raises OSError or ``sqlalchemy.exc.SQLAlchemyError``."""
+        parsed = sa.make_url(url)
+        if parsed.get_backend_name() == "sqlite":
+            engine = sa.create_engine(parsed, poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False})
+            sa.event.listen(engine, "connect", _configure_sqlite)
+            registry = cls(engine, 1)
+            if parsed.database and parsed.database != ":memory:":
+                _create_private(Path(parsed.database))
+        else:
+            engine = sa.create_engine(parsed, pool_size=_POSTGRES_THREADS, max_overflow=0, pool_pre_ping=True)
+            registry = cls(engine, _POSTGRES_THREADS)
+        try:
+            await registry._run(registry._migrate)
+        except BaseException:
+            await registry.aclose()
+            raise
+        return registry
+
+    async def aclose(self) -> None:
+        """Disconnect. Idempotent."""
+        try:
+            await self._run(self._engine.dispose)
+        except RuntimeError:  # the executor was shut down before
+            return
+        self._executor.shutdown(wait=False)
+
+    async def installation_id(self) -> str:
+        """The id of this registry, made once; provider resources carry it, so that another registry's are never
+        swept.
+        """
+        return await self._run(self._installation_id)
+
+    async def insert(self, record: Record) -> None:
+        """Add a record. Raises ``sqlalchemy.exc.IntegrityError`` when the key exists."""
+        await self._run(lambda: self._execute(workspaces.insert().values(_row(record))))
+
+    async def update(self, record: Record) -> None:
+        """Replace the record with this key."""
+        statement = workspaces.update().where(workspaces.c.key == record.key).values(_row(record))
+        await self._run(lambda: self._execute(statement))
+
+    async def delete(self, key: str) -> None:
+        """Remove the record with this key. Idempotent."""
+        await self._run(lambda: self._execute(workspaces.delete().where(workspaces.c.key == key)))
+
+    async def touch(self, times: Mapping[str, int]) -> None:
+        """Set ``last_used_time`` of the records with these keys, in one transaction."""
+        if not times:
+            return
+        statement = (
+            workspaces.update().where(workspaces.c.key == sa.bindparam("k")).values(last_used_time=sa.bindparam("t"))
+        )
+        rows = [{"k": key, "t": value} for key, value in times.items()]
+        await self._run(lambda: self._execute(statement, rows))
+
+    async def get(self, key: str) -> Record | None:
+        """The record with this key."""
+        return next(iter(await self._select(workspaces.select().where(workspaces.c.key == key))), None)
+
+    async def find_by_id(self, workspace_id: str, limit: int = 2) -> list[Record]:
+        """Records of any owner with this id."""
+        return await self._select(workspaces.select().where(workspaces.c.workspace_id == workspace_id).limit(limit))
+
+    async def find_by_request(self, owner: str, request_id: str, since: int) -> Record | None:
+        """The record that this request created at or after ``since``."""
+        statement = workspaces.select().where(
+            workspaces.c.owner == owner, workspaces.c.request_id == request_id, workspaces.c.create_time >= since
+        )
+        return next(iter(await self._select(statement.limit(1))), None)
+
+    async def in_states(self, *states: State) -> list[Record]:
+        """All records in one of these states."""
+        return await self._select(workspaces.select().where(workspaces.c.state.in_([state.name for state in states])))
+
+    async def idle(self, now: int) -> list[Record]:
+        """READY records whose idle time is over, as far as the stored time of last use tells."""
+        due = workspaces.c.last_used_time + workspaces.c.idle_seconds * 1_000_000
+        return await self._select(
+            workspaces.select().where(workspaces.c.state == "READY", workspaces.c.idle_seconds > 0, due <= now)
+        )
+
+    async def existing_keys(self, keys: Sequence[str]) -> set[str]:
+        """Those of ``keys`` that have a record."""
+
+        def read() -> set[str]:
+            with self._engine.connect() as connection:
+                statement = sa.select(workspaces.c.key).where(workspaces.c.key.in_(keys))
+                return set(connection.execute(statement).scalars())
+
+        return await self._run(read)
+
+    async def count(self, owner: str) -> int:
+        """How many records this owner has."""
+
+        def read() -> int:
+            statement = sa.select(sa.func.count()).select_from(workspaces).where(workspaces.c.owner == owner)
+            with self._engine.connect() as connection:
+                return int(connection.execute(statement).scalar_one())
+
+        return await self._run(read)
+
+    async def last_revision(self) -> int:
+        """The largest revision of any record, or 0."""
+
+        def read() -> int:
+            with self._engine.connect() as connection:
+                return int(connection.execute(sa.select(sa.func.max(workspaces.c.revision))).scalar() or 0)
+
+        return await self._run(read)
+
+    async def page(self, query: Query, size: int) -> list[Record]:
+        """Up to ``size`` records that match, by time of creation. Fewer than ``size``: there are no more."""
+        found: list[Record] = []
+        after = query.after
+        batch = max(size, 200)
+        while True:
+            statement = _restrict(query, after).order_by(workspaces.c.create_time, workspaces.c.key).limit(batch)
+            records = await self._select(statement)
+            for record in records:
+                # Labels are compared here: no JSON operator is the same in every database.
+                if query.matches(record):
+                    found.append(record)
+                    if len(found) == size:
+                        return found
+            if len(records) < batch:
+                return found
+            after = (records[-1].create_time, records[-1].key)
+
+    async def _select(self, statement: sa.Select[Any]) -> list[Record]:
+        def read() -> list[Record]:
+            with self._engine.connect() as connection:
+                return [_record(row) for row in connection.execute(statement).mappings()]
+
+        return await self._run(read)
+
+    def _execute(self, statement: sa.Executable, rows: Sequence[Mapping[str, Any]] | None = None) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(statement, rows)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Run ``work`` in a thread of the registry; a cancelled caller still waits for its end."""
+        future = asyncio.get_running_loop().run_in_executor(self._executor, _translated, work)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            future.exception()  # retrieved: the caller is gone
+            raise cancelled
+        return future.result()
+
+    def _installation_id(self) -> str:
+        with self._engine.begin() as connection:
+            statement = sa.select(properties.c.value).where(properties.c.name == "installation_id")
+            found = connection.execute(statement).scalar()
+            if found is None:
+                found = secrets.token_hex(8)
+                connection.execute(properties.insert().values(name="installation_id", value=found))
+            return str(found)
+
+    def _migrate(self) -> None:
+        with self._engine.begin() as connection:
+            if sa.inspect(connection).has_table("alembic_version"):
+                present = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+                if present == REVISION:
+                    return
+            from alembic import command, config
+
+            settings = config.Config()
+            settings.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+            settings.attributes["connection"] = connection
+            command.upgrade(settings, "head")
+
+
+def _translated(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except sa.exc.OperationalError as error:
+        # Disk full, database locked or unreachable: nothing was changed, and the same call may succeed later.
+        raise RegistryUnavailable(str(error.orig)) from error
+
+
+class RegistryUnavailable(WorkspacedError):
+    """The registry cannot be read or written now. Nothing was changed. ``detail`` is for the log only."""
+
+    def __init__(self, detail: str) -> None:
+        WorkspacedError.__init__(
+            self, Code.UNAVAILABLE, "REGISTRY_UNAVAILABLE", "the server's registry cannot be used now", retry_after=1.0
+        )
+        self.detail = detail
+
+
+def _configure_sqlite(connection: Any, _: object) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "foreign_keys=ON", "cache_size=-2000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _create_private(path: Path) -> None:
+    """Make the database file readable by the server alone: it holds the environment of workspaces, and their tokens."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
+def _restrict(query: Query, after: tuple[int, str] | None) -> sa.Select[Any]:
+    c = workspaces.c
+    statement = workspaces.select()
+    if query.owner is not None:
+        statement = statement.where(c.owner == query.owner)
+    if query.states:
+        statement = statement.where(c.state.in_([state.name for state in query.states]))
+    if query.backends:
+        statement = statement.where(c.backend.in_(query.backends))
+    if query.workspace_ids:
+        statement = statement.where(c.workspace_id.in_(query.workspace_ids))
+    if after is not None:
+        later = sa.and_(c.create_time == after[0], c.key > after[1])
+        statement = statement.where(sa.or_(c.create_time > after[0], later))
+    return statement
+
+
+def _row(record: Record) -> dict[str, Any]:
+    return {
+        "key": record.key,
+        "owner": record.owner,
+        "workspace_id": record.workspace_id,
+        "backend": record.backend,
+        "state": record.state.name,
+        "state_reason": record.state_reason,
+        "spec": record.spec,
+        "requested": record.requested,
+        "token": record.token,
+        "labels": dict(record.labels),
+        "request_id": record.request_id,
+        "idle_seconds": record.idle_seconds,
+        "restore": record.restore.name if record.restore else "",
+        "disposable": record.disposable,
+        "ref": None if record.ref is None else dict(record.ref),
+        "workdir": record.workdir,
+        "persistent": record.persistent,
+        "create_time": record.create_time,
+        "update_time": record.update_time,
+        "last_used_time": record.last_used_time,
+        "revision": record.revision,
+    }
+
+
+def _record(row: sa.RowMapping) -> Record:
+    values = dict(row)
+    values["state"] = State[values["state"]]
+    values["restore"] = State[values["restore"]] if values["restore"] else None
+    return Record(**values)

@@ -1,0 +1,47 @@
+"""The registry's tables. A change here needs a migration in ``migrations/versions``; a test compares the two."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+REVISION = "0001"
+"""The newest migration. A database that is at it needs no migration, and alembic is not even imported."""
+
+workspaces = sa.Table(
+    "workspaces",
+    metadata,
+    sa.Column("key", sa.String(32), primary_key=True),
+    sa.Column("owner", sa.String(256), nullable=False),
+    sa.Column("workspace_id", sa.String(256), nullable=False),
+    sa.Column("backend", sa.String(32), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("state_reason", sa.Text, nullable=False),
+    sa.Column("spec", sa.LargeBinary, nullable=False),
+    sa.Column("requested", sa.LargeBinary, nullable=False),
+    sa.Column("token", sa.String(128), nullable=False),
+    sa.Column("labels", sa.JSON, nullable=False),
+    sa.Column("request_id", sa.String(128), nullable=False),
+    sa.Column("idle_seconds", sa.BigInteger, nullable=False),
+    sa.Column("restore", sa.String(16), nullable=False),
+    sa.Column("disposable", sa.Boolean, nullable=False),
+    sa.Column("ref", sa.JSON(none_as_null=True), nullable=True),
+    sa.Column("workdir", sa.Text, nullable=False),
+    sa.Column("persistent", sa.Boolean, nullable=False),
+    sa.Column("create_time", sa.BigInteger, nullable=False),
+    sa.Column("update_time", sa.BigInteger, nullable=False),
+    sa.Column("last_used_time", sa.BigInteger, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Index("workspaces_by_time", "create_time", "key"),
+    sa.Index("workspaces_by_id", "workspace_id"),
+    sa.Index("workspaces_by_state", "state"),
+    sa.Index("workspaces_by_request", "owner", "request_id"),
+)
+
+properties = sa.Table(
+    "properties",
+    metadata,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
