@@ -1,0 +1,155 @@
+"""Agent workspaces over gRPC: isolated, persistent places with files, tools and running processes.
+
+::
+
+    async with workspaced.connect("127.0.0.1:7420") as client:
+        ws = await client.initialize(backend="docker", image="python:3.12")
+        result = await ws.run("python --version", check=True)
+
+``workspaced.sync`` has the same calls without ``await``.
+"""
+
+from . import errors, sync
+from .client import Client, connect
+from .enums import Backend, ChangeKind, ExitReason, FileType, Phase, ProcessState, WorkspaceState
+from .errors import (
+    Aborted,
+    AlreadyExists,
+    BackendUnavailable,
+    Cancelled,
+    CommandFailed,
+    ContentChanged,
+    DataLoss,
+    DeadlineExceeded,
+    DirectoryNotEmpty,
+    DiskFull,
+    Draining,
+    FailedPrecondition,
+    FileExists,
+    FileNotFound,
+    FilePermissionDenied,
+    GuestPythonMissing,
+    HashMismatch,
+    ImageNotFound,
+    Internal,
+    InvalidArgument,
+    IsADirectory,
+    LeaseNotFound,
+    NotADirectory,
+    NotAFile,
+    NotFound,
+    OutOfRange,
+    OutputLost,
+    PermissionDenied,
+    PortRefused,
+    ProcessExists,
+    ProcessExited,
+    ProcessNotFound,
+    ProcessStartFailed,
+    QuotaExceeded,
+    ResourceExhausted,
+    SpecMismatch,
+    StdinClosed,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+    Unreachable,
+    Violation,
+    WorkspacedError,
+    WorkspaceNotFound,
+    WorkspaceNotReady,
+)
+from .file_info import FileChange, FileInfo, WatchOverflow, WatchReady
+from .files import Files
+from .info import BackendInfo, Limits, PortInfo, Progress, ServerInfo, WorkspaceInfo
+from .process import Process
+from .process_info import Exit, Gap, Output, ProcessInfo, ResourceUsage
+from .result import Result
+from .spec import Resources
+from .stream import Stream
+from .tls import TLS
+from .tunnel import Forward, Tunnel
+from .workspace import Workspace
+
+__all__ = [
+    "TLS",
+    "Aborted",
+    "AlreadyExists",
+    "Backend",
+    "BackendInfo",
+    "BackendUnavailable",
+    "Cancelled",
+    "ChangeKind",
+    "Client",
+    "CommandFailed",
+    "ContentChanged",
+    "DataLoss",
+    "DeadlineExceeded",
+    "DirectoryNotEmpty",
+    "DiskFull",
+    "Draining",
+    "Exit",
+    "ExitReason",
+    "FailedPrecondition",
+    "FileChange",
+    "FileExists",
+    "FileInfo",
+    "FileNotFound",
+    "FilePermissionDenied",
+    "FileType",
+    "Files",
+    "Forward",
+    "Gap",
+    "GuestPythonMissing",
+    "HashMismatch",
+    "ImageNotFound",
+    "Internal",
+    "InvalidArgument",
+    "IsADirectory",
+    "LeaseNotFound",
+    "Limits",
+    "NotADirectory",
+    "NotAFile",
+    "NotFound",
+    "OutOfRange",
+    "Output",
+    "OutputLost",
+    "PermissionDenied",
+    "Phase",
+    "PortInfo",
+    "PortRefused",
+    "Process",
+    "ProcessExists",
+    "ProcessExited",
+    "ProcessInfo",
+    "ProcessNotFound",
+    "ProcessStartFailed",
+    "ProcessState",
+    "Progress",
+    "QuotaExceeded",
+    "ResourceExhausted",
+    "ResourceUsage",
+    "Resources",
+    "Result",
+    "ServerInfo",
+    "SpecMismatch",
+    "StdinClosed",
+    "Stream",
+    "Tunnel",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "Unreachable",
+    "Violation",
+    "WatchOverflow",
+    "WatchReady",
+    "Workspace",
+    "WorkspaceInfo",
+    "WorkspaceNotFound",
+    "WorkspaceNotReady",
+    "WorkspaceState",
+    "WorkspacedError",
+    "connect",
+    "errors",
+    "sync",
+]

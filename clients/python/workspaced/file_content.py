@@ -1,0 +1,107 @@
+"""What is to be written: bytes that can be sent again from any offset, or an iterator that cannot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from pathlib import Path
+from typing import Protocol
+
+CHUNK_BYTES = 256 << 10
+Data = bytes | bytearray | memoryview | str | Iterable[bytes] | AsyncIterable[bytes]
+
+
+class Content(Protocol):
+    """A source of a file's bytes."""
+
+    repeatable: bool
+    """Whether :meth:`chunks` may be called again, at another offset."""
+    size: int | None
+
+    def chunks(self, offset: int) -> AsyncIterator[bytes]:
+        """The bytes from an offset, in chunks of at most 256 KiB."""
+
+
+class BytesContent:
+    """Bytes in memory."""
+
+    repeatable = True
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._view = memoryview(data).cast("B")
+        self.size: int | None = len(self._view)
+
+    async def chunks(self, offset: int) -> AsyncIterator[bytes]:
+        """From memory."""
+        for start in range(offset, len(self._view), CHUNK_BYTES):
+            yield bytes(self._view[start : start + CHUNK_BYTES])
+
+
+class PathContent:
+    """A local file; it must not change while it is sent."""
+
+    repeatable = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.size: int | None = path.stat().st_size
+
+    async def chunks(self, offset: int) -> AsyncIterator[bytes]:
+        """From the disk, in a thread."""
+        file = await asyncio.to_thread(self._path.open, "rb", buffering=0)
+        try:
+            file.seek(offset)
+            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+                yield chunk
+        finally:
+            file.close()
+
+
+class IteratedContent:
+    """Whatever an iterator gives, once."""
+
+    repeatable = False
+
+    def __init__(self, source: Iterable[bytes] | AsyncIterable[bytes]) -> None:
+        self._source = source
+        self.size: int | None = None
+
+    async def chunks(self, offset: int) -> AsyncIterator[bytes]:
+        """From the iterator; pieces above 256 KiB are split."""
+        if offset:
+            raise ValueError("an iterator gives its bytes once")
+        if isinstance(self._source, AsyncIterable):
+            async for piece in self._source:
+                for chunk in _split(piece):
+                    yield chunk
+            return
+        # In a thread: the iterator may block, also on the synchronous face of this library.
+        iterator = iter(self._source)
+
+        def advance() -> bytes | None:
+            return next(iterator, None)
+
+        while True:
+            following = await asyncio.to_thread(advance)
+            if following is None:
+                return
+            for chunk in _split(following):
+                yield chunk
+
+
+def content_of(data: Data) -> Content:
+    """The content for what a caller gave. A string is encoded as UTF-8."""
+    if isinstance(data, str):
+        return BytesContent(data.encode())
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return BytesContent(data)
+    return IteratedContent(data)
+
+
+def _split(piece: bytes) -> Iterable[bytes]:
+    if not isinstance(piece, (bytes, bytearray, memoryview)):
+        raise TypeError(f"an iterator of bytes gave {type(piece).__name__}")
+    if len(piece) <= CHUNK_BYTES:
+        return (bytes(piece),) if piece else ()
+    view = memoryview(piece)
+    return (bytes(view[start : start + CHUNK_BYTES]) for start in range(0, len(view), CHUNK_BYTES))
