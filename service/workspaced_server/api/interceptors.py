@@ -119,7 +119,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    async def _run(self, method: str, context: Context, work: Callable[[], Awaitable[Any]], *, streams: bool) -> Any:
+    async def _run(
+        self, method: str, context: Context, work: Callable[[], Awaitable[Any]], *, streams: bool, greet: bool = True
+    ) -> Any:
+        """Run a handler. Without `greet` the initial metadata is left to it, see `half_close.confirm_half_close`."""
         started = time.perf_counter()
         metadata = {str(key): value for key, value in context.invocation_metadata() or ()}
         record = CallRecord(_request_id(metadata))
@@ -155,6 +158,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             current.uncancel()
         message, trailing = trailers(error, record.request_id)
         await context.abort(error.code.value, message, trailing)
+        raise AssertionError("abort returned")
 
     def _admit(
         self, method: str, metadata: Mapping[str, str | bytes], context: Context, record: CallRecord
