@@ -1,0 +1,169 @@
+"""Byte streams over sockets and over the pipes of a program."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+# Without a pause a peer that is always ready would keep the event loop to itself.
+_OPERATIONS_PER_TURN = 16
+
+
+class SocketStream:
+    """A connected, non-blocking stream socket; owns it.
+
+    Waits for readiness and then reads at once, so that a cancelled ``receive`` has taken nothing from the socket
+    (``loop.sock_recv`` may lose what it read).
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+        self._loop = asyncio.get_running_loop()
+        self._reading: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._broken: str | None = None
+        self._turns = 0
+
+    async def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of ``data``. Raises OSError when the stream is broken. Cancellation breaks the stream."""
+        view = memoryview(data).cast("B")
+        sent = 0
+        try:
+            while sent < len(view):
+                await self._take_turn()
+                try:
+                    sent += self._socket.send(view[sent:])
+                except (BlockingIOError, InterruptedError):
+                    self._writing = self._loop.create_future()
+                    await self._wait(self._writing, self._loop.add_writer, self._loop.remove_writer)
+        except asyncio.CancelledError:
+            self._broken = "a send was cancelled in the middle"
+            raise
+        finally:
+            view.release()
+
+    async def receive(self, max_bytes: int = 262144) -> bytes:
+        """Return 1 to ``max_bytes`` bytes, or ``b""`` at the end. Raises OSError. Cancellation loses nothing."""
+        while True:
+            await self._take_turn()
+            try:
+                return self._socket.recv(max_bytes)
+            except (BlockingIOError, InterruptedError):
+                self._reading = self._loop.create_future()
+                await self._wait(self._reading, self._loop.add_reader, self._loop.remove_reader)
+
+    async def aclose(self) -> None:
+        """Close both directions. Idempotent; never raises."""
+        if self._socket.fileno() < 0:
+            return
+        self._broken = self._broken or "the stream was closed"
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        for waiter in (self._reading, self._writing):
+            _wake(waiter)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    async def _take_turn(self) -> None:
+        self._turns += 1
+        if self._turns % _OPERATIONS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        if self._broken is not None:
+            raise ConnectionAbortedError(errno.ECONNABORTED, self._broken)
+
+    async def _wait(
+        self,
+        ready: asyncio.Future[None],
+        add: Callable[..., None],
+        remove: Callable[[socket.socket], object],
+    ) -> None:
+        add(self._socket, _wake, ready)
+        try:
+            await ready
+        finally:
+            if self._socket.fileno() >= 0:
+                remove(self._socket)
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+async def connect_unix(path: Path) -> SocketStream:
+    """Connect to the Unix socket at ``path``, which may be of any length and has to be a socket itself, not a link.
+
+    What lies behind a link would be chosen by whoever can write to the directory. Raises OSError: FileNotFoundError
+    when there is none, ConnectionRefusedError when nobody listens.
+    """
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        target = os.open(path.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    finally:
+        os.close(directory)
+    try:
+        if not stat.S_ISSOCK(os.fstat(target).st_mode):
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "not a socket", str(path))
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            await _connect(sock, f"/proc/self/fd/{target}")
+        except BaseException:
+            sock.close()
+            raise
+    finally:
+        os.close(target)
+    return SocketStream(sock)
+
+
+async def _connect(sock: socket.socket, address: str) -> None:
+    # A full backlog is EAGAIN on a Unix socket, and nothing tells when there is room.
+    for delay in (0.005, 0.02, 0.1, 0.5, None):
+        try:
+            sock.connect(address)
+        except BlockingIOError:
+            if delay is None:
+                raise
+            await asyncio.sleep(delay)
+        else:
+            return
+
+
+class TransportStream:
+    """A byte stream over a pair of asyncio streams: TLS, or the standard streams of a program."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._broken: str | None = None
+
+    async def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of ``data``. Raises OSError when the stream is broken. Cancellation breaks the stream."""
+        if self._broken is not None or self._writer.is_closing():
+            raise ConnectionAbortedError(errno.ECONNABORTED, self._broken or "the stream was closed")
+        self._writer.write(bytes(data))
+        try:
+            await self._writer.drain()
+        except asyncio.CancelledError:
+            self._broken = "a send was cancelled in the middle"
+            raise
+
+    async def receive(self, max_bytes: int = 262144) -> bytes:
+        """Return 1 to ``max_bytes`` bytes, or ``b""`` at the end. Raises OSError. Cancellation loses nothing."""
+        return await self._reader.read(max_bytes)
+
+    async def aclose(self) -> None:
+        """Close both directions. Idempotent; never raises."""
+        self._broken = self._broken or "the stream was closed"
+        self._writer.close()
+        # What the peer makes of the end is of no interest any more.
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
