@@ -28,12 +28,12 @@ RENAMED = {
     "__anext__": "__next__",
     "aclose": "close",
 }
-HEADER = (
-    '"""Written by generate_sync.py from workspaced.{module}; do not edit."""'
-    "\n\nfrom __future__ import annotations\n\n"
-)
-    '"""Written by generate_sync.py from workspaced.{module}; do not edit."""\n\nfrom __future__ import annotations\n\n'
-)
+HEADER = """\
+\"\"\"Written by generate_sync.py from workspaced.{module}; do not edit.\"\"\"
+
+from __future__ import annotations
+
+"""
 
 
 def imports(tree: ast.Module, module: str) -> list[str]:

@@ -11,6 +11,7 @@ import grpc
 from . import errors
 from .backoff import Backoff
 from .connection import Connection
+from .first_status import FirstStatus
 from .process_info import Exit, Gap, Output, ProcessInfo
 from .stdin_buffer import CHUNK_BYTES, StdinBuffer
 from .v1 import execution_pb2, process_pb2
@@ -202,15 +203,17 @@ class Attachment:
 
     async def _attach_once(self) -> bool:
         """One call, from its start to its end. True when the process has ended; waits before it says False."""
+        call = self._call()
+        status = FirstStatus(call)
         try:
-            await self._converse()
+            await self._converse(call)
             if self.exit is not None:
                 return True
             error: errors.WorkspacedError = errors.Unavailable("the stream ended before the process did")
         except grpc.aio.AioRpcError as broken:
             if self.exit is not None:
                 return True  # the exit is the last event: how the call ended after it means nothing
-            error = errors.from_rpc(broken)
+            error = await status.error(broken)
         except asyncio.CancelledError:
             if self._closing or not self._silent:
                 raise
@@ -240,8 +243,7 @@ class Attachment:
             raise error
         await asyncio.sleep(delay)
 
-    async def _converse(self) -> None:
-        call = self._call()
+    async def _converse(self, call: _Call) -> None:
         sender: asyncio.Task[None] | None = None
         watchdog = asyncio.get_running_loop().call_later(SILENCE_SECONDS / 2, self._watch, call)
         self._silent = False

@@ -15,6 +15,7 @@ from .backoff import Backoff
 from .connection import Connection
 from .file_content import Content, Data, PathContent, content_of
 from .file_info import FileChange, FileInfo, WatchOverflow, WatchReady
+from .first_status import FirstStatus
 from .spec import new_id
 from .stream import Stream
 from .v1 import file_pb2
@@ -262,13 +263,12 @@ class Files:
         while True:
             header.offset = offset
             try:
-                response = await self._send(header, content.chunks(offset), offset, content.size, progress)
-                return FileInfo.from_proto(response.info)
-            except grpc.aio.AioRpcError as error:
-                broken = errors.from_rpc(error)
+                chunks = content.chunks(offset)
+                return FileInfo.from_proto((await self._send(header, chunks, offset, content.size, progress)).info)
+            except errors.WorkspacedError as error:
                 if not content.repeatable:
-                    raise broken from None
-                await repair.pause(broken)
+                    raise
+                await repair.pause(error)
             try:
                 offset = await self._upload_offset(header)
             except errors.WorkspacedError as error:
@@ -279,10 +279,7 @@ class Files:
         query = file_pb2.WriteFileHeader()
         query.CopyFrom(header)
         query.query_offset = True
-        try:
-            return (await self._send(query, None, 0, None, None)).next_offset
-        except grpc.aio.AioRpcError as error:
-            raise errors.from_rpc(error) from None
+        return (await self._send(query, None, 0, None, None)).next_offset
 
     async def _send(
         self,
@@ -293,6 +290,7 @@ class Files:
         progress: Transferred | None,
     ) -> file_pb2.WriteFileResponse:
         call = self._connection.files.WriteFile(metadata=self._connection.metadata)
+        status = FirstStatus(call)
         try:
             try:
                 await call.write(file_pb2.WriteFileRequest(header=header))
@@ -306,6 +304,8 @@ class Files:
             except asyncio.InvalidStateError:
                 pass  # the server has answered already; the answer says why
             response = await call
+        except grpc.aio.AioRpcError as error:
+            raise await status.error(error) from None
         finally:
             call.cancel()
         self._connection.answered = True

@@ -11,6 +11,7 @@ import grpc
 
 from . import errors
 from .connection import Connection
+from .first_status import FirstStatus
 from .v1 import port_pb2
 
 if TYPE_CHECKING:
@@ -29,18 +30,19 @@ class Tunnel:
         self._connection = connection
         self._open = port_pb2.TunnelOpen(workspace_id=workspace_id, host=host, port=port)
         self._call: grpc.aio.StreamStreamCall[port_pb2.TunnelRequest, port_pb2.TunnelResponse] | None = None
+        self._status: FirstStatus
         self._ended = False
 
     async def __aenter__(self) -> Self:
         """Connect. Raises :class:`PortRefused` when nothing listens."""
         call = self._connection.ports.Tunnel(metadata=self._connection.metadata)
-        self._call = call
+        self._call, self._status = call, FirstStatus(call)
         try:
             with contextlib.suppress(asyncio.InvalidStateError):
                 await call.write(port_pb2.TunnelRequest(open=self._open))
             response = await call.read()
         except grpc.aio.AioRpcError as error:
-            raise errors.from_rpc(error) from None
+            raise await self._status.error(error) from None
         except BaseException:
             call.cancel()
             raise
@@ -82,7 +84,7 @@ class Tunnel:
                 if response.data:
                     return response.data
         except grpc.aio.AioRpcError as error:
-            raise errors.from_rpc(error) from None
+            raise await self._status.error(error) from None
 
     async def send(self, data: bytes) -> None:
         """Send bytes. Waits while the other side does not read. Cancellation closes the tunnel."""
@@ -94,7 +96,7 @@ class Tunnel:
         except asyncio.InvalidStateError:
             raise errors.Unavailable("the tunnel is closed") from None
         except grpc.aio.AioRpcError as error:
-            raise errors.from_rpc(error) from None
+            raise await self._status.error(error) from None
 
     async def send_eof(self) -> None:
         """Close this direction: the other side reads its end. Receiving goes on."""

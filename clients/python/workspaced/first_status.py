@@ -1,0 +1,59 @@
+"""The status that a server gave a call, which grpc.aio loses when a write is under way.
+
+A write that fails because the call has ended makes grpc.aio put ``INTERNAL: Internal error from Core`` in the place of
+the status that has arrived just before. So it is taken down at the moment when it arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import grpc
+
+from . import errors
+
+T = TypeVar("T")
+
+_HIDDEN = "Internal error from Core"
+_PATIENCE = 20
+
+
+class FirstStatus:
+    """Watches one call; make it right after the call."""
+
+    __slots__ = ("_call", "_error")
+
+    def __init__(self, call: grpc.aio.Call) -> None:
+        self._call = call
+        self._error: errors.WorkspacedError | None = None
+        call.add_done_callback(self._ended)
+
+    def _ended(self, call: Any) -> None:
+        code, message = _now(call.code()), _now(call.details()) or ""
+        if code is not None and code is not grpc.StatusCode.OK and message != _HIDDEN and self._error is None:
+            self._error = errors.from_status(code.name, message, dict(_now(call.trailing_metadata()) or ()))
+
+    async def error(self, raised: grpc.aio.AioRpcError) -> errors.WorkspacedError:
+        """The error for what grpc raised, or for the status that it stands in the place of."""
+        if raised.details() != _HIDDEN:
+            return errors.from_rpc(raised)
+        for _ in range(_PATIENCE):
+            if self._error is None:
+                self._ended(self._call)  # the status may also arrive just after the failed write
+            if self._error is not None:
+                return self._error
+            await asyncio.sleep(0.005)
+        return errors.Unavailable("the connection broke while data was being sent")
+
+
+def _now(coroutine: Coroutine[Any, Any, T]) -> T | None:
+    """The result of a coroutine that has no reason to wait."""
+    try:
+        coroutine.send(None)
+    except StopIteration as result:
+        value: T = result.value
+        return value
+    coroutine.close()
+    return None
