@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import grpc
-from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
-from grpc_status.rpc_status import to_status
 
 from workspaced.v1 import execution_pb2, file_pb2, port_pb2
+from workspaced_server.api.auth import Authenticator
+from workspaced_server.api.drain import Drain
 from workspaced_server.api.execution import ExecutionServicer
 from workspaced_server.api.files import FileServicer
 from workspaced_server.api.handlers import service_handler
+from workspaced_server.api.interceptors import CallInterceptor, scopes_of
 from workspaced_server.api.ports import PortServicer
 from workspaced_server.api.roles import SERVICES, UnavailableServicer
+from workspaced_server.api.server import FILES
+from workspaced_server.config import AuthConfig
 from workspaced_server.drivers.streams import connect_unix
-from workspaced_server.errors import WorkspacedError, workspace_not_found
+from workspaced_server.errors import workspace_not_found
 from workspaced_server.guest.channel import GuestChannel
 
 WORKSPACE = "w"
@@ -82,7 +84,7 @@ async def _answers(socket: Path, process: asyncio.subprocess.Process) -> None:
     raise RuntimeError(f"the guest ended with {process.returncode}")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Handle:
     """What a workspace gives to a servicer."""
 
@@ -100,16 +102,20 @@ class OneWorkspace:
     channel: GuestChannel
     env: dict[str, str] = field(default_factory=dict)
     uses: int = 0
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
     async def use(self, workspace_id: str) -> AsyncIterator[Handle]:
         if workspace_id != WORKSPACE:
             raise workspace_not_found(workspace_id)
         self.uses += 1
+        self.idle.clear()
         try:
             yield Handle(self.channel, env=self.env)
         finally:
             self.uses -= 1
+            if not self.uses:
+                self.idle.set()
 
 
 @dataclass
@@ -127,7 +133,8 @@ async def serve(guest_channel: GuestChannel) -> AsyncIterator[RunningServer]:
     """Serve ExecutionService, FileService, PortService and the roles on loopback."""
     workspaces = OneWorkspace(guest_channel)
     execution = ExecutionServicer(workspaces)
-    server = grpc.aio.server(interceptors=[Errors()], options=[("grpc.max_receive_message_length", 8 << 20)])
+    interceptor = CallInterceptor(Authenticator(AuthConfig()), Drain(), scopes_of(*FILES))
+    server = grpc.aio.server(interceptors=[interceptor], options=[("grpc.max_receive_message_length", 8 << 20)])
     server.add_generic_rpc_handlers(
         (
             service_handler(execution_pb2.DESCRIPTOR.services_by_name["ExecutionService"], execution),
@@ -146,44 +153,29 @@ async def serve(guest_channel: GuestChannel) -> AsyncIterator[RunningServer]:
         await execution.aclose()
 
 
-class Errors(grpc.aio.ServerInterceptor):
-    """Turns WorkspacedError into a status, and nothing else."""
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        kind = next(
-            name for name in ("unary_unary", "unary_stream", "stream_unary", "stream_stream") if getattr(handler, name)
-        )
-        behavior = getattr(handler, kind)
-
-        async def guarded(request: Any, context: Any) -> Any:
-            try:
-                return await behavior(request, context)
-            except WorkspacedError as error:
-                await context.abort_with_status(to_status(_status(error)))
-
-        return handler._replace(**{kind: guarded})
+def reason(error: grpc.aio.AioRpcError) -> str:
+    """The ErrorInfo's reason of a failed call."""
+    return error_info(error).reason
 
 
-def _status(error: WorkspacedError) -> status_pb2.Status:
-    info = error_details_pb2.ErrorInfo(domain="workspaced", reason=error.reason, metadata=dict(error.metadata))
-    details = [info]
-    packed = []
-    for message in details:
-        detail = AnyMessage()
-        detail.Pack(message)
-        packed.append(detail)
-    if error.violations:
-        request = error_details_pb2.BadRequest()
-        for violation in error.violations:
-            request.field_violations.add(field=violation.field, description=violation.description)
-        detail = AnyMessage()
-        detail.Pack(request)
-        packed.append(detail)
-    return status_pb2.Status(code=error.code.value.value[0], message=error.message, details=packed)
+def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
+    """The ErrorInfo of a failed call."""
+    info = error_details_pb2.ErrorInfo()
+    for detail in _status(error).details:
+        if detail.Unpack(info):
+            return info
+    raise AssertionError(f"no ErrorInfo: {error.code()} {error.details()}")
+
+
+def violations(error: grpc.aio.AioRpcError) -> set[str]:
+    """The fields that a failed call's BadRequest names."""
+    request = error_details_pb2.BadRequest()
+    for detail in _status(error).details:
+        detail.Unpack(request)
+    return {violation.field for violation in request.field_violations}
+
+
+def _status(error: grpc.aio.AioRpcError) -> status_pb2.Status:
+    trailers = dict(error.trailing_metadata() or ())
+    status: status_pb2.Status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    return status

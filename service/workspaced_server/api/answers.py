@@ -4,7 +4,7 @@ the server.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,7 +114,7 @@ def page_token(answer: Answer) -> str:
 def guest_page_token(token: str) -> str:
     """The guest's token in a caller's. Raises WorkspacedError for one that was never given out."""
     try:
-        raw = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
+        raw = b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
     except ValueError:
         raise bad_page_token() from None
     return raw.decode("utf-8", "surrogateescape")

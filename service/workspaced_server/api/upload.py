@@ -12,6 +12,7 @@ from workspaced_server.api import answers
 from workspaced_server.api.access import Handle
 from workspaced_server.api.companion import companion
 from workspaced_server.api.fileinfo import file_info
+from workspaced_server.api.half_close import confirm_half_close
 from workspaced_server.api.limits import MAX_CHUNK_BYTES
 from workspaced_server.errors import FieldViolation, WorkspacedError, invalid
 from workspaced_server.guest.faults import renamed
@@ -60,9 +61,7 @@ async def _send(
         if len(request.data) > MAX_CHUNK_BYTES:
             raise invalid(FieldViolation("data", "must have at most 1 MiB: send it in several messages"))
         await stream.send(request.data)
-    # A broken call ends the requests just as a half-close does, and its cancellation may come after. Only on a call
-    # that lives can anything be sent: half a file must never replace a whole one.
-    await context.send_initial_metadata(())
+    await confirm_half_close(context)
     stream.end()
 
 

@@ -33,9 +33,10 @@ FAULTS: Final[Mapping[str, tuple[Code, str]]] = {
     "HOST_NOT_FOUND": (Code.FAILED_PRECONDITION, "HOST_NOT_FOUND"),
     "CONNECTION_BROKEN": (Code.ABORTED, "CONNECTION_BROKEN"),
     "CONTENT_CHANGED": (Code.ABORTED, "CONTENT_CHANGED"),
+    "TREE_CHANGED": (Code.ABORTED, "TREE_CHANGED"),
     "UPLOAD_SUPERSEDED": (Code.ABORTED, "UPLOAD_SUPERSEDED"),
     "HASH_MISMATCH": (Code.DATA_LOSS, "HASH_MISMATCH"),
-    "PERMISSION_DENIED": (Code.PERMISSION_DENIED, "FILE_PERMISSION_DENIED"),
+    "PERMISSION_DENIED": (Code.PERMISSION_DENIED, "USER_NOT_PERMITTED"),
     "FILE_PERMISSION_DENIED": (Code.PERMISSION_DENIED, "FILE_PERMISSION_DENIED"),
     "PATH_ESCAPES": (Code.PERMISSION_DENIED, "PATH_ESCAPES"),
     "OFFSET_INVALID": (Code.OUT_OF_RANGE, "OFFSET_INVALID"),
@@ -48,7 +49,7 @@ FAULTS: Final[Mapping[str, tuple[Code, str]]] = {
 GUEST_ERROR: Final = "GUEST_ERROR"
 
 # Names that the guest gives to what the API calls otherwise.
-_METADATA_NAMES: Final = {"expected": "expected_offset"}
+_METADATA_NAMES: Final = {"expected": "expected_offset", "next_offset": "expected_offset"}
 # Together well below what trailers of a call may hold.
 _MAX_MESSAGE_BYTES = 1000
 _MAX_METADATA = 8

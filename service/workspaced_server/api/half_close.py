@@ -1,0 +1,21 @@
+"""The end of a client's stream: whether the client ended it, or the call broke."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from workspaced_server.principal import REQUEST_ID_KEY, current_call
+
+
+async def confirm_half_close(context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    """Call it when a client's stream has ended, before what was sent takes effect.
+
+    A call that was cancelled, or whose connection broke, ends its requests just as a half-close does, and the handler
+    is cancelled only a moment later: half a file would be taken for a whole one. Only on a call that lives can
+    something be sent, so this sends the initial metadata, which the interceptor leaves to handlers of client streams.
+    Raises, or is cancelled, on a dead call. Once a call.
+    """
+    call = current_call()
+    await context.send_initial_metadata(((REQUEST_ID_KEY, call.request_id),) if call is not None else ())
