@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Writes ``workspaced/sync`` from the asynchronous modules: ``python clients/python/generate_sync.py [--check]``.
 
 Each public class becomes one that holds its asynchronous twin: coroutines are run by the portal, context managers and

@@ -240,7 +240,7 @@ class Attachment:
             since = self._unreachable_at
         delay = self._backoff.next(error.retry_after)
         if limit == 0 or now + delay > since + limit:
-            raise error
+            raise error from None
         await asyncio.sleep(delay)
 
     async def _converse(self, call: _Call) -> None:

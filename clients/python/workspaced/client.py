@@ -234,7 +234,7 @@ class Client:
             limit = self._connection.retry_limit(error, self._connection.resume_timeout)
             delay = backoff.next(error.retry_after)
             if limit == 0 or now + delay > lost_at + limit:
-                raise error
+                raise error from None
             await asyncio.sleep(delay)
 
 

@@ -195,7 +195,7 @@ class Files:
         response = await self._connection.once(method, request, timeout=self._connection.timeout)
         return FileInfo.from_proto(response.info)
 
-    def watch(self, path: str = "", *, recursive: bool = False) -> Stream[FileChange | WatchReady | WatchOverflow]:
+    def watch(self, path: str = ".", *, recursive: bool = False) -> Stream[FileChange | WatchReady | WatchOverflow]:
         """Changes of a file or directory: :class:`WatchReady` first, and again after a broken connection, when
         changes may have been missed; :class:`WatchOverflow` when they came too fast. Ends when it is closed."""
         return Stream(self._watch(path, recursive))
@@ -335,5 +335,5 @@ class _Repair:
         limit = self._connection.retry_limit(error, self._connection.resume_timeout)
         delay = self._backoff.next(error.retry_after)
         if limit == 0 or now + delay > self._lost_at + limit:
-            raise error
+            raise error from None
         await asyncio.sleep(delay)

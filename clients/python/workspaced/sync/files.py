@@ -125,7 +125,7 @@ class Files:
         """Make a directory. :class:`FileExists` without ``exist_ok``."""
         return call(self._twin.mkdir(path, parents=parents, mode=mode, exist_ok=exist_ok))
 
-    def watch(self, path: str = "", *, recursive: bool = False) -> Stream[FileChange | WatchReady | WatchOverflow]:
+    def watch(self, path: str = ".", *, recursive: bool = False) -> Stream[FileChange | WatchReady | WatchOverflow]:
         """Changes of a file or directory: :class:`WatchReady` first, and again after a broken connection, when
         changes may have been missed; :class:`WatchOverflow` when they came too fast. Ends when it is closed.
         """
