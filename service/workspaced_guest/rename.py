@@ -1,0 +1,34 @@
+"""Rename to a name that must be free, at once, for files and directories."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+_AT_RENAME = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "armv7l": 382, "armv6l": 382, "ppc64le": 357, "s390x": 347}
+_NOREPLACE = 1
+_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL)
+
+
+def rename_exclusively(source: int, name: str, target: int, target_name: str) -> None:
+    """Rename `name` in directory `source` to `target_name` in directory `target`, or raise FileExistsError.
+
+    Where the kernel or the file system can't do it in one step, the check comes right before the rename.
+    """
+    number = _AT_RENAME.get(os.uname().machine)
+    if number is not None:
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.syscall.restype = ctypes.c_long
+        if libc.syscall(number, source, os.fsencode(name), target, os.fsencode(target_name), _NOREPLACE) == 0:
+            return
+        error = ctypes.get_errno()
+        if error not in _UNSUPPORTED:
+            raise OSError(error, os.strerror(error))
+    try:
+        os.stat(target_name, dir_fd=target, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(name, target_name, src_dir_fd=source, dst_dir_fd=target)
+        return
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
