@@ -186,7 +186,11 @@ def to_sandbox(record: Record, spec: pb.WorkspaceSpec) -> SandboxSpec:
         user=spec.user,
         persistent=_PERSISTENCE[spec.persistence],
         install_python=spec.install_python,
-        labels=dict(record.labels),
+        labels={
+            **record.labels,
+            "workspaced.workspace_id": record.workspace_id,
+            "workspaced.owner": record.owner,
+        },
         options=options,
     )
 

@@ -85,7 +85,7 @@ class GuestConnector:
         built = await self._engine.run(bundle.build)
         mark = f"mark-{secrets.token_hex(8)}"
         argv = bootstrap.command(built, ref.workdir, mark=f"{CHANNEL_DIRECTORY}/{mark}" if usable else "")
-        stream = await self._execute(container, argv)
+        stream = await self._execute(container, argv, str(ref.data.get("user", "")))
         try:
             site = await self._greet(stream)
             if not site.writable and ref.data.get("owned"):
@@ -104,7 +104,7 @@ class GuestConnector:
             raise
         return stream
 
-    async def _execute(self, container: str, argv: list[str], user: str = "") -> ExecStream:
+    async def _execute(self, container: str, argv: list[str], user: str) -> ExecStream:
         try:
             _, stream = await self._engine.execute(container, argv, user=user)
         except EngineError as error:

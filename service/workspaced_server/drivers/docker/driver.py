@@ -25,11 +25,12 @@ from workspaced_server.drivers.base import (
 from workspaced_server.drivers.config import DockerConfig
 from workspaced_server.drivers.docker.connect import GuestConnector
 from workspaced_server.drivers.docker.engine import Engine, EngineError
-from workspaced_server.drivers.docker.images import Images
+from workspaced_server.drivers.docker.images import Image, Images
 from workspaced_server.drivers.docker.options import (
     CHANNEL_LABEL,
     INSTALLATION_LABEL,
     KEY_LABEL,
+    USER_LABEL,
     WORKDIR_LABEL,
     Plan,
     names,
@@ -75,7 +76,7 @@ class DockerDriver:
             capabilities=Capabilities(
                 isolation=True,
                 persistence=True,
-                limits_cpu=bool(info.get("CPUCfsQuota")),
+                limits_cpu=bool(info.get("CpuCfsQuota")),
                 limits_memory=bool(info.get("MemoryLimit")),
                 limits_disk=info.get("Driver") in _DISK_LIMITS,
                 limits_pids=bool(info.get("PidsLimit")),
@@ -148,7 +149,7 @@ class DockerDriver:
         volumes = await self._engine.call(lambda api: api.volumes(filters=filters))
         kept, running = _by_key(volumes["Volumes"] or ()), _by_key(containers)
         for key, labels in {**kept, **running}.items():
-            data = {"channel": CHANNEL_LABEL in labels, "owned": True}
+            data = _data(labels, owned=True)
             yield SandboxRef(key, "", labels.get(WORKDIR_LABEL, ""), data, persistent=key in kept)
 
     async def aclose(self) -> None:
@@ -157,7 +158,7 @@ class DockerDriver:
 
     def _ref(self, spec: SandboxSpec, labels: Mapping[str, str]) -> SandboxRef:
         named = bool(spec.options.get("host_workdir"))
-        data = {"channel": CHANNEL_LABEL in labels, "owned": not named}
+        data = _data(labels, owned=not named)
         return SandboxRef(spec.key, spec.token, labels[WORKDIR_LABEL], data, persistent=named or bool(spec.persistent))
 
     async def _inspect(self, name: str) -> dict[str, Any] | None:
@@ -180,13 +181,15 @@ class DockerDriver:
         channel = await self._connector.make_directory(spec.key)
         new_volume = False
         try:
-            wanted = self._plan(spec, str(channel or ""))
-            new_volume = bool(wanted.volume) and not await self._volume_exists(name)
-            image = spec.image or self._config.default_image
+            source = str(channel or "")
+            self._plan(spec, source)  # refuses what it can before anything is pulled
+            image = await self._images.find(spec.image or self._config.default_image, report)
             if spec.install_python:
                 image = await self._images.with_python(image, report)
+            wanted = self._plan(spec, source, image.user)
+            new_volume = bool(wanted.volume) and not await self._volume_exists(name)
             report(Phase.CREATING)
-            wanted = await self._create_container(spec, wanted, image, name, report)
+            wanted = await self._create_container(spec, wanted, image, name)
             report(Phase.STARTING)
             await self._start(name)
         except BaseException:
@@ -194,7 +197,7 @@ class DockerDriver:
             raise
         return self._ref(spec, wanted.config["labels"])
 
-    def _plan(self, spec: SandboxSpec, channel: str) -> Plan:
+    def _plan(self, spec: SandboxSpec, channel: str, image_user: str = "") -> Plan:
         assert self._info is not None
         return plan(
             spec,
@@ -203,29 +206,24 @@ class DockerDriver:
             self._info,
             same_machine=self._engine.endpoint.scheme == "unix",
             channel_source=channel,
+            image_user=image_user,
         )
 
-    async def _create_container(self, spec: SandboxSpec, wanted: Plan, image: str, name: str, report: Progress) -> Plan:
+    async def _create_container(self, spec: SandboxSpec, wanted: Plan, image: Image, name: str) -> Plan:
         def create(api: Any) -> None:
-            api.create_container(image, name=name, host_config=api.create_host_config(**wanted.host), **wanted.config)
+            host = api.create_host_config(**wanted.host)
+            api.create_container(image.name, name=name, host_config=host, **wanted.config)
 
-        pulled = False
-        while True:
-            try:
-                await self._engine.call(create)
-            except EngineError as error:
-                if error.status == 404 and not pulled and "image" in error.text.lower():
-                    await self._images.pull(image, report)
-                    pulled = True
-                    report(Phase.CREATING)
-                elif self._connector.is_unknown(error) and CHANNEL_LABEL in wanted.config["labels"]:
-                    # The engine runs elsewhere, although its socket is here.
-                    self._connector.not_shared()
-                    wanted = self._plan(spec, "")
-                else:
-                    raise _creation_failed(error, image)
-            else:
-                return wanted
+        try:
+            await self._engine.call(create)
+        except EngineError as error:
+            if not self._connector.is_unknown(error) or CHANNEL_LABEL not in wanted.config["labels"]:
+                raise _creation_failed(error)
+            # The engine runs elsewhere, although its socket is here.
+            self._connector.not_shared()
+            wanted = self._plan(spec, "", image.user)
+            return await self._create_container(spec, wanted, image, name)
+        return wanted
 
     async def _start(self, name: str) -> None:
         try:
@@ -234,7 +232,7 @@ class DockerDriver:
             if "/bin/sh" in error.text or "docker-init" in error.text:
                 text = "the image has no /bin/sh, which a workspace needs"
                 raise DriverError("UNSUPPORTED_BY_BACKEND", text, field="spec.image") from error
-            raise _creation_failed(error, "")
+            raise _creation_failed(error)
 
     async def _undo(self, key: str, name: str, new_volume: bool) -> None:
         # The error that led here is the one to report.
@@ -285,12 +283,16 @@ class DockerDriver:
         await uninterrupted(remove_tree(self._connector.directory(key)))
 
 
+def _data(labels: Mapping[str, str], *, owned: bool) -> dict[str, Any]:
+    return {"channel": CHANNEL_LABEL in labels, "user": labels.get(USER_LABEL, ""), "owned": owned}
+
+
 def _by_key(found: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, str]]:
     labels = [entry.get("Labels") or {} for entry in found]
     return {each[KEY_LABEL]: each for each in labels if KEY_LABEL in each}
 
 
-def _creation_failed(error: EngineError, image: str) -> DriverError:
+def _creation_failed(error: EngineError) -> DriverError:
     """What the engine said of a container that it would not create, as an error that names the field."""
     text = error.text
     if "storage-opt" in text or "quota" in text.lower():

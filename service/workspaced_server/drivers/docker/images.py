@@ -6,8 +6,9 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import docker.auth
@@ -53,6 +54,20 @@ _IMAGE_FIELDS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image that the engine has; ``config`` is what containers of it inherit."""
+
+    name: str
+    identity: str
+    config: Mapping[str, Any]
+
+    @property
+    def user(self) -> str:
+        """The user that its programs run as; empty is root."""
+        return str(self.config.get("User") or "")
+
+
 class Images:
     """What the driver knows of the engine's images."""
 
@@ -80,48 +95,47 @@ class Images:
             raise _pull_failed(image, error.text, error.status)
         report(Phase.PULLING_IMAGE, 1.0, image)
 
-    async def with_python(self, image: str, report: Progress) -> str:
+    async def find(self, name: str, report: Progress) -> Image:
+        """The image of this name, pulled if the engine does not have it. Raises as ``pull``."""
+        try:
+            return await self._inspect(name)
+        except EngineError as error:
+            if error.status != 404:
+                raise _pull_failed(name, error.text, error.status)
+        await self.pull(name, report)
+        return await self._inspect(name)
+
+    async def with_python(self, image: Image, report: Progress) -> Image:
         """The image itself when it has python3, else one made from it that has; made once and kept on the engine.
 
-        Root and network access of the engine's containers are needed to make one. Raises DriverError
-        GUEST_PYTHON_MISSING when the image's package manager fails.
+        Making one takes the image's package manager, and a network on which it finds its packages. Raises DriverError
+        GUEST_PYTHON_MISSING when it fails.
         """
-        details = await self._inspect(image, report)
-        identity = str(details["Id"])
-        if identity in self._with_python:
+        if image.identity in self._with_python:
             return image
-        made = f"{PYTHON_REPOSITORY}:{identity.removeprefix('sha256:')[:12]}"
-        lock = self._installing.setdefault(identity, asyncio.Lock())
+        short = image.identity.removeprefix("sha256:")[:12]
+        lock = self._installing.setdefault(image.identity, asyncio.Lock())
         async with lock:
-            if identity in self._with_python:
+            if image.identity in self._with_python:
                 return image
-            if await self._exists(made):
-                return made
-            async with self._scratch(identity) as container:
+            if await self._exists(f"{PYTHON_REPOSITORY}:{short}"):
+                return await self._inspect(f"{PYTHON_REPOSITORY}:{short}")
+            async with self._scratch(image.identity) as container:
                 if await self._run(container, _HAS_PYTHON, None) == 0:
-                    self._with_python.add(identity)
+                    self._with_python.add(image.identity)
                     return image
                 report(Phase.INSTALLING_PYTHON, None, "installing python3 by the image's package manager")
                 await self._install(container, report)
-                conf = {name: details.get("Config", {}).get(name) for name in _IMAGE_FIELDS}
-                _, tag = parse_repository_tag(made)
+                conf = {name: image.config.get(name) for name in _IMAGE_FIELDS}
                 await self._engine.call(
-                    lambda api: api.commit(container, repository=PYTHON_REPOSITORY, tag=tag, conf=conf, pause=False)
+                    lambda api: api.commit(container, repository=PYTHON_REPOSITORY, tag=short, conf=conf, pause=False)
                 )
-        report(Phase.INSTALLING_PYTHON, 1.0, made)
-        return made
+        report(Phase.INSTALLING_PYTHON, 1.0, "python3 is installed")
+        return await self._inspect(f"{PYTHON_REPOSITORY}:{short}")
 
-    async def _inspect(self, image: str, report: Progress) -> dict[str, Any]:
-        for attempt in (0, 1):
-            try:
-                details: dict[str, Any] = await self._engine.call(lambda api: api.inspect_image(image))
-            except EngineError as error:
-                if error.status != 404 or attempt:
-                    raise
-                await self.pull(image, report)
-            else:
-                return details
-        raise AssertionError("unreachable")
+    async def _inspect(self, name: str) -> Image:
+        details = await self._engine.call(lambda api: api.inspect_image(name))
+        return Image(name, str(details["Id"]), details.get("Config") or {})
 
     async def _exists(self, image: str) -> bool:
         try:

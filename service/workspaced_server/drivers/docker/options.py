@@ -21,6 +21,7 @@ INSTALLATION_LABEL = "workspaced.installation"
 KEY_LABEL = "workspaced.key"
 WORKDIR_LABEL = "workspaced.workdir"
 CHANNEL_LABEL = "workspaced.channel"
+USER_LABEL = "workspaced.user"
 
 # What root needs to install packages (apt, pip, npm), change owners and users, and signal processes of other users.
 # Not here of what Docker grants: AUDIT_WRITE, MKNOD, NET_RAW, SETFCAP, SETPCAP, SYS_CHROOT.
@@ -60,6 +61,7 @@ def plan(
     *,
     same_machine: bool,
     channel_source: str = "",
+    image_user: str = "",
 ) -> Plan:
     """Raises DriverError ARGUMENT_INVALID, OPTION_NOT_ALLOWED or UNSUPPORTED_BY_BACKEND, with the field in the
     metadata.
@@ -76,10 +78,11 @@ def plan(
     read_only = bool(options.get("read_only_root", False))
     volume = names(spec.key, installation) if spec.persistent and not host_workdir else ""
     labels = {
-        **{f"workspaced.{name}": value for name, value in spec.labels.items()},
+        **{_label(name): value for name, value in spec.labels.items()},
         INSTALLATION_LABEL: installation,
         KEY_LABEL: spec.key,
         WORKDIR_LABEL: workdir,
+        USER_LABEL: spec.user or image_user,
     }
     mounts = _mounts(options.get("mounts", ()), workdir, config, same_machine)
     if volume or (read_only and not host_workdir):
@@ -109,7 +112,9 @@ def plan(
             "command": IDLE[1:],
             "working_dir": workdir,
             "environment": {**spec.env, MARK: spec.key},
-            "user": spec.user or None,
+            # The guest is started as the workspace's user; the idle command is root, so that a root's exec has the rights
+            # to give the workdir to that user.
+            "user": "0:0",
             "labels": labels,
             "hostname": f"workspace-{spec.key[:12]}",
         },
@@ -120,10 +125,15 @@ def plan(
     )
 
 
+def _label(name: str) -> str:
+    # Tools such as compose give a meaning to labels; a caller's may not be mistaken for theirs.
+    return name if name.startswith("workspaced.") else f"workspaced.label.{name}"
+
+
 def _limits(spec: SandboxSpec, info: Mapping[str, Any], *, outside: bool) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     if spec.cpu_millis:
-        _need(info, "CPUCfsQuota", "spec.resources.cpu_millis", "the engine cannot limit CPU time")
+        _need(info, "CpuCfsQuota", "spec.resources.cpu_millis", "the engine cannot limit CPU time")
         limits["nano_cpus"] = spec.cpu_millis * 1_000_000
     if spec.memory_bytes:
         _need(info, "MemoryLimit", "spec.resources.memory_bytes", "the engine cannot limit memory")
