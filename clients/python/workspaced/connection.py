@@ -45,7 +45,7 @@ def _options(loopback: bool) -> list[tuple[str, Any]]:
         agent = "workspaced-python"
     options: list[tuple[str, Any]] = [
         ("grpc.primary_user_agent", agent),
-        # A frozen server is noticed after 5 s + 3 s; it is `ping_timeout_ms` that bounds it, not `keepalive_timeout_ms`.
+        # A frozen server is noticed after 5 s + 3 s, and it is `ping_timeout_ms` that bounds it.
         ("grpc.keepalive_time_ms", 5_000),
         ("grpc.keepalive_timeout_ms", 3_000),
         ("grpc.http2.ping_timeout_ms", 3_000),

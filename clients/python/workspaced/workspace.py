@@ -161,7 +161,7 @@ class Workspace:
         found: list[ProcessInfo] = []
         token = ""
         while True:
-            request = execution_pb2.ListProcessesRequest(workspace_id=self.id, page_size=1000, page_token=token)
+            request = execution_pb2.ListProcessesRequest(workspace_id=self.id, page_size=100, page_token=token)
             if state is not None:
                 request.state = process_pb2.ProcessState.ValueType(PROCESS_STATES.number(state))
             response = await self._connection.unary(self._connection.execution.ListProcesses, request)

@@ -236,7 +236,8 @@ class FakeExecution(ExecutionServiceServicer):
         raise NotImplementedError
 
     async def CallTool(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        for event in ():
+        none: tuple[Any, ...] = ()
+        for event in none:
             yield event
 
 
