@@ -27,7 +27,11 @@ from workspaced_server.workspaces.settings import WorkspaceSettings
 
 _ENV_PREFIX = "WORKSPACED_"
 # Variables of programs around the server, which are no settings of it.
-_ENV_OTHER = frozenset({"WORKSPACED_CONFIG", "WORKSPACED_ADDRESS", "WORKSPACED_TOKEN", "WORKSPACED_PROCESS_ID"})
+_ENV_OTHER = frozenset({
+    "WORKSPACED_CONFIG", "WORKSPACED_ADDRESS", "WORKSPACED_SERVER", "WORKSPACED_TOKEN", "WORKSPACED_PROCESS_ID",
+    "WORKSPACED_CACHE", "WORKSPACED_DEBIAN_MIRROR", "WORKSPACED_FAULT_SEED",
+})  # fmt: skip
+_ENV_OTHER_PREFIXES = ("WORKSPACED_CLIENT_", "WORKSPACED_HEALTH_", "WORKSPACED_TEST_")
 
 
 class ConfigError(Exception):
@@ -95,9 +99,9 @@ class Config:
     docker: DockerConfig | None = None
 
     @property
-    def effective_database_url(self) -> str:
-        """The registry's URL."""
-        return self.database_url or f"sqlite:///{self.state_dir / 'registry.db'}"
+    def registry_file(self) -> Path:
+        """The SQLite registry, which is used without ``database_url``."""
+        return self.state_dir / "registry.db"
 
 
 def default_state_dir() -> Path:
@@ -132,7 +136,7 @@ def load(
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: {error}") from error
     for name, text in environment.items():
-        if name.startswith(_ENV_PREFIX) and name not in _ENV_OTHER:
+        if name.startswith(_ENV_PREFIX) and name not in _ENV_OTHER and not name.startswith(_ENV_OTHER_PREFIXES):
             _put(values, name.removeprefix(_ENV_PREFIX).lower().split("__"), text, name)
     for name, value in (flags or {}).items():
         if value is not None:

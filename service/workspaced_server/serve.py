@@ -37,6 +37,24 @@ def run(config: Config, *, ready: Callable[[int], None] | None = None) -> None:
         runner.run(serve(config, ready=ready))
 
 
+def check(config: Config) -> None:
+    """Raise ConfigError for whatever can be found wrong without listening: tokens, certificates, the registry's URL."""
+    from workspaced_server.api.auth import Authenticator
+    from workspaced_server.api.tls import credentials
+
+    Authenticator(config.auth)
+    if config.tls.enabled:
+        credentials(config.tls)
+    if config.database_url:
+        from sqlalchemy import create_engine
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            create_engine(config.database_url).dispose()
+        except (SQLAlchemyError, ImportError) as error:
+            raise ConfigError(f"database_url: {error}") from error
+
+
 async def serve(
     config: Config, *, ready: Callable[[int], None] | None = None, stop: asyncio.Event | None = None
 ) -> None:
@@ -138,7 +156,7 @@ async def _open_registry(config: Config) -> Registry:
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        return await Registry.open(config.effective_database_url)
+        return await Registry.open(config.database_url or config.registry_file)
     except RegistryUnavailable as error:
         raise ConfigError(f"the registry cannot be opened: {error.detail}") from error
     except (SQLAlchemyError, OSError, ImportError) as error:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
@@ -33,10 +32,9 @@ from workspaced_server.api.lifecycle import LifecycleServicer
 from workspaced_server.api.limits import MAX_REQUEST_BYTES
 from workspaced_server.api.ports import PortServicer
 from workspaced_server.api.server_info import ServerServicer
+from workspaced_server.api.tls import credentials
 from workspaced_server.config import Config, ConfigError, TlsConfig
 from workspaced_server.workspaces.manager import Workspaces
-
-_log = structlog.stdlib.get_logger("workspaced.server")
 
 FILES = (
     discovery_pb2.DESCRIPTOR,
@@ -117,7 +115,7 @@ class ApiServer:
         # Every health watcher hears it, and the status stays so whatever is set later.
         await self._health.enter_graceful_shutdown()
         await self.drain.run(grace)
-        await self._server.stop(1.0)
+        await self._server.stop(0.25)
         await self.abort()
 
     async def abort(self) -> None:
@@ -135,7 +133,7 @@ def _bind(server: grpc.aio.Server, address: str, tls: TlsConfig) -> int:
     mask = os.umask(0o177) if path is not None else None
     try:
         if tls.enabled:
-            port = server.add_secure_port(address, _credentials(tls))
+            port = server.add_secure_port(address, credentials(tls))
         else:
             port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -155,55 +153,6 @@ def _remove_stale(path: Path) -> None:
             path.unlink()
     except OSError as error:
         raise ConfigError(f"cannot listen on {path}: {error.strerror}") from error
-
-
-def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:
-    """Credentials that follow their files: a renewed certificate is used from the next connection on."""
-    stamp, configuration = _read_tls(tls)
-    latest = {"stamp": stamp}
-
-    def fetch() -> Any:
-        try:
-            if _stamp(tls) == latest["stamp"]:
-                return None
-            latest["stamp"], renewed = _read_tls(tls)
-        except (ConfigError, OSError) as error:
-            _log.error("certificates not read again; the earlier ones stay in use", cause=str(error))
-            return None
-        return renewed
-
-    return grpc.dynamic_ssl_server_credentials(
-        configuration, fetch, require_client_authentication=tls.require_client_certificate
-    )
-
-
-def _stamp(tls: TlsConfig) -> tuple[tuple[int, int], ...]:
-    paths = [path for path in (tls.certificate, tls.key, tls.client_ca) if path is not None]
-    stats = [path.stat() for path in paths]
-    return tuple((found.st_mtime_ns, found.st_ino) for found in stats)
-
-
-def _read_tls(tls: TlsConfig) -> tuple[tuple[tuple[int, int], ...], grpc.ServerCertificateConfiguration]:
-    assert tls.certificate is not None
-    assert tls.key is not None
-    try:
-        stamp = _stamp(tls)
-        chain, key = tls.certificate.read_bytes(), tls.key.read_bytes()
-        authority = tls.client_ca.read_bytes() if tls.client_ca is not None else None
-    except OSError as error:
-        raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-        certificate = x509.load_pem_x509_certificates(chain)[0]
-        if load_pem_private_key(key, None).public_key() != certificate.public_key():
-            raise ConfigError("tls.key does not belong to tls.certificate")
-        if authority is not None:
-            x509.load_pem_x509_certificates(authority)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"tls: a file does not hold what it should, in PEM: {error}") from error
-    return stamp, grpc.ssl_server_certificate_configuration([(key, chain)], authority)
 
 
 def _add_channelz(server: grpc.aio.Server) -> None:

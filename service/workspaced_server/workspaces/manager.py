@@ -331,6 +331,9 @@ class Workspaces:
         """Begin or join what makes the workspace READY; no flight when it is."""
         key = key_of(owner, workspace_id)
         settings = self.settings
+        call = current_call()
+        if call is not None:
+            call.workspace_id = workspace_id
         while True:
             entry = await self._entries.load(key)
             if entry is None:

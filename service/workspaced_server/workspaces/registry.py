@@ -57,9 +57,15 @@ class Registry:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="registry")
 
     @classmethod
-    async def open(cls, url: str) -> Registry:
-        """Connect, and bring the schema up to date. Raises OSError or ``sqlalchemy.exc.SQLAlchemyError``."""
-        parsed = sa.make_url(url)
+    async def open(cls, target: str | Path) -> Registry:
+        """Connect to a URL or an SQLite file, and bring the schema up to date.
+
+        Raises OSError, RegistryUnavailable or ``sqlalchemy.exc.SQLAlchemyError``.
+        """
+        if isinstance(target, Path):
+            parsed = sa.URL.create("sqlite", database=str(target))
+        else:
+            parsed = sa.make_url(target)
         if parsed.get_backend_name() == "sqlite":
             engine = sa.create_engine(parsed, poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False})
             sa.event.listen(engine, "connect", _configure_sqlite)
