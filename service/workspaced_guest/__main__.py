@@ -6,13 +6,14 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List
+    pass
 
 _FLAGS = {
     "serve": ("--socket", "--state", "--workdir", "--idle-exit", "--foreground"),
     "ensure": ("--socket", "--state", "--workdir", "--idle-exit"),
     "connect": ("--socket",),
     "check": (),
+    "resume": ("--state",),
 }
 
 
@@ -21,12 +22,12 @@ def _fail(message: str) -> int:
     return 2
 
 
-def main(arguments: List[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Returns the exit code."""
     if not arguments or arguments[0] not in _FLAGS:
         return _fail("the commands are serve, connect and ensure")
     command = arguments[0]
-    options: Dict[str, str] = {}
+    options: dict[str, str] = {}
     rest = iter(arguments[1:])
     for name in rest:
         if name not in _FLAGS[command]:
@@ -46,9 +47,10 @@ def main(arguments: List[str]) -> int:
         from .bridge import connect
 
         return connect(options["--socket"])
-    from .daemon import ensure, serve
+    from . import daemon
 
-    return ensure(options) if command == "ensure" else serve(options)
+    commands = {"serve": daemon.serve, "ensure": daemon.ensure, "resume": daemon.resume}
+    return commands[command](options)
 
 
 if __name__ == "__main__":

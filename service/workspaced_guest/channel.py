@@ -185,7 +185,7 @@ class Channel:
             handler(*args)
         except Fault as fault:
             stream.fail(fault)
-        except Exception:
+        except Exception:  # noqa: BLE001  (reported, and told to the client as INTERNAL)
             sys.excepthook(*sys.exc_info())
             stream.fail(Fault("INTERNAL", "GUEST_ERROR", "the guest failed; its log says why"))
 

@@ -6,16 +6,16 @@ import fcntl
 import os
 import sys
 
+from . import log
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict
+    from typing import Callable
 
     from .guest import Configuration
 
-_MAX_LOG_BYTES = 1 << 20
 
-
-def serve(options: Dict[str, str]) -> int:
+def serve(options: dict[str, str]) -> int:
     """`serve`: in the foreground, or as a daemon that is ready when this returns."""
     os.makedirs(options["--state"], mode=0o700, exist_ok=True)
     if "--foreground" in options:
@@ -23,7 +23,7 @@ def serve(options: Dict[str, str]) -> int:
     return _start(options)
 
 
-def ensure(options: Dict[str, str]) -> int:
+def ensure(options: dict[str, str]) -> int:
     """`ensure`: starts the daemon if none answers, then is the bridge to it."""
     from . import bridge
 
@@ -46,7 +46,7 @@ def ensure(options: Dict[str, str]) -> int:
     return bridge.carry(connection)
 
 
-def _start(options: Dict[str, str]) -> int:
+def _start(options: dict[str, str]) -> int:
     """Forks the daemon and waits until it accepts; its failure is our status, told on standard error."""
     ready, ready_write = os.pipe()
     if os.fork() == 0:
@@ -58,7 +58,7 @@ def _start(options: Dict[str, str]) -> int:
         try:
             _detach(options["--state"], ready_write)
             status = _run(options, ready_write)
-        except BaseException:
+        except BaseException:  # noqa: BLE001  (reported; a forked child must not return into its parent's code)
             sys.excepthook(*sys.exc_info())
         finally:
             sys.stderr.flush()
@@ -73,7 +73,7 @@ def _start(options: Dict[str, str]) -> int:
     return 1
 
 
-def _run(options: Dict[str, str], ready: int) -> int:
+def _run(options: dict[str, str], ready: int) -> int:
     from .server import AlreadyRunning, serve
 
     def tell(answer: bytes) -> None:
@@ -82,7 +82,8 @@ def _run(options: Dict[str, str], ready: int) -> int:
             os.close(ready)
 
     try:
-        serve(_configuration(options), bundle_hash(), lambda: tell(b"ready"))
+        configuration = _configuration(options)
+        serve(configuration, bundle_hash(), lambda: _ready(configuration.state_dir, tell))
     except AlreadyRunning:
         # Someone else was faster; it answers, or the next dial says that it does not.
         tell(b"ready")
@@ -94,7 +95,8 @@ def _run(options: Dict[str, str], ready: int) -> int:
     return 0
 
 
-def _configuration(options: Dict[str, str]) -> Configuration:
+def _configuration(options: dict[str, str]) -> Configuration:
+
     from .guest import Configuration
 
     idle = options.get("--idle-exit")
@@ -112,13 +114,12 @@ def _detach(state: str, keep: int) -> None:
     """Lets go of the terminal and of every file descriptor but `keep`."""
     path = os.path.join(state, "guest.log")
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    log = os.open(path, flags, 0o600)
-    if os.fstat(log).st_size > _MAX_LOG_BYTES:
-        os.ftruncate(log, 0)
+    file = os.open(path, flags, 0o600)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    os.dup2(log, 2)
+    os.dup2(file, 2)
+    log.own_file()
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         if fd > 2 and fd != keep:
@@ -130,17 +131,34 @@ def _detach(state: str, keep: int) -> None:
     os.chdir("/")
 
 
+def resume(options: dict[str, str]) -> int:
+    """`resume`: the second half of an upgrade, in the process of the former program."""
+    from .upgrade import resume as take_over
+
+    _remove_other_bundles(options["--state"])
+    return take_over(options["--state"], bundle_hash())
+
+
 def bundle_hash() -> str:
     """The sha256 of the zipapp that runs; empty when it runs from a directory."""
-    path = getattr(__loader__, "archive", "")
-    if not path:
-        return ""
-    try:
-        from _sha2 import sha256
-    except ImportError:
-        try:
-            from _sha256 import sha256
-        except ImportError:
-            from hashlib import sha256
-    with open(path, "rb") as file:
-        return str(sha256(file.read()).hexdigest())
+    from .digest import sha256_of
+
+    archive = _archive()
+    return sha256_of(archive) if archive else ""
+
+
+def _archive() -> str:
+    return str(getattr(globals().get("__loader__"), "archive", ""))
+
+
+def _remove_other_bundles(state: str) -> None:
+    # Only the one living guest of a state directory comes here; modules are loaded from its own bundle alone.
+    own = os.path.basename(_archive())
+    for name in os.listdir(state):
+        if name.startswith("guest-") and name.endswith(".pyz") and name != own:
+            os.unlink(os.path.join(state, name))
+
+
+def _ready(state: str, tell: Callable[[bytes], None]) -> None:
+    _remove_other_bundles(state)
+    tell(b"ready")

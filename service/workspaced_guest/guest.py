@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from . import log
 from .fault import Fault
 from .loop import Loop
 from .proctree import ID_VARIABLE, KEY_VARIABLE
@@ -14,14 +15,15 @@ from .wire import VERSION, WINDOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Set
+    from typing import Any, Callable
 
     from .channel import Channel
     from .loop import Timer
     from .processes import Processes
+    from .server import Listener
     from .stream import Handler, Stream
 
-    Params = Dict[str, Any]
+    Params = dict[str, Any]
 
 CAPABILITIES = ["process", "pty", "file", "watch", "dial", "pipe", "upgrade"]
 _MAX_CHANNELS = 16
@@ -54,11 +56,13 @@ class Guest:
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.threads = 0
         self.stopping = False
-        self.channels: Set[Channel] = set()
+        self.listener: Listener | None = None
+        self.lock = -1
+        self.channels: set[Channel] = set()
         self.child_env = self._child_env()
         self.user, self.home = _who()
         self._idle_timer: Timer | None = None
-        self._operations: Dict[str, Handler] = {}
+        self._operations: dict[str, Handler] = {}
         self.processes: Processes = _processes(self)
 
     def start_operation(self, operation: str, stream: Stream, params: Params) -> None:
@@ -110,23 +114,22 @@ class Guest:
         self._idle_timer = self.loop.call_later(seconds, self._on_idle)
 
     def log(self, message: str) -> None:
-        """One line to the log, which is the daemon's standard error."""
-        sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {message}\n")
-        sys.stderr.flush()
+        """One line to the log."""
+        log.write(message)
 
-    def end(self, reason: str) -> None:
-        """Says GOAWAY everywhere and leaves the loop once that is sent."""
+    def end(self, reason: str, then: Callable[[], None] | None = None) -> None:
+        """Says GOAWAY everywhere and, once that is sent, leaves the loop or calls `then`."""
         self.stopping = True
         for channel in list(self.channels):
             channel.go_away(reason)
-        self._end_when_quiet()
+        self._end_when_quiet(then or self.loop.stop)
 
-    def _end_when_quiet(self) -> None:
+    def _end_when_quiet(self, then: Callable[[], None]) -> None:
         # Channels close themselves as soon as GOAWAY is out, after 2 s at the latest.
         if self.channels:
-            self.loop.call_later(0.005, self._end_when_quiet)
+            self.loop.call_later(0.005, self._end_when_quiet, then)
         else:
-            self.loop.stop()
+            then()
 
     def _on_idle(self) -> None:
         self._idle_timer = None
@@ -136,15 +139,11 @@ class Guest:
     def _load(self, operation: str) -> Handler:
         # A module is compiled when the first of its operations is asked for: most guests need few of them.
         family = operation.partition(".")[0]
-        table: Dict[str, Handler] = {}
+        table: dict[str, Handler] = {}
         if family in ("process", "pipe"):
             from .processes import PROCESS_OPS
 
             table = PROCESS_OPS
-        elif operation == "file.watch":
-            from .watch import WATCH_OPS
-
-            table = WATCH_OPS
         elif family == "file":
             from .files import FILE_OPS
 
@@ -187,7 +186,7 @@ class Guest:
         os.rename(temporary, path)
         return key
 
-    def _child_env(self) -> Dict[bytes, bytes]:
+    def _child_env(self) -> dict[bytes, bytes]:
         env = dict(os.environb)
         env[KEY_VARIABLE] = self.key.encode()
         env.pop(ID_VARIABLE, None)

@@ -9,12 +9,12 @@ from .spec import MAX_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any
 
     from .guest import Guest
-    from .stream import Stream
+    from .stream import Handler, Stream
 
-    Params = Dict[str, Any]
+    Params = dict[str, Any]
 
 
 def _info(guest: Guest, stream: Stream, params: Params) -> None:
@@ -55,4 +55,4 @@ def _resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-GUEST_OPS = {"guest.info": _info, "guest.shutdown": _shutdown, "guest.upgrade": _upgrade}
+GUEST_OPS: dict[str, Handler] = {"guest.info": _info, "guest.shutdown": _shutdown, "guest.upgrade": _upgrade}

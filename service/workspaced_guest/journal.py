@@ -14,11 +14,11 @@ from .wire import MAX_DATA
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple, Union
+    from typing import Any
 
     from .wire import Buffer
 
-    Chunk = Tuple[int, int, Buffer]
+    Chunk = tuple[int, int, Buffer]
 
 MEMORY_LIMIT = 2 << 20
 TOTAL_MEMORY_LIMIT = 64 << 20
@@ -43,7 +43,7 @@ class Block:
         self.start = start
         self.end = start
         self.charge = 0
-        self.chunks: List[Chunk] | None = []
+        self.chunks: list[Chunk] | None = []
         self.path = ""
 
 
@@ -55,7 +55,14 @@ class JournalStore:
         self.memory_limit = memory_limit
         self.memory = 0
         self._journals: set[Journal] = set()
-        self._loaded: OrderedDict[str, List[Chunk]] = OrderedDict()
+        self._loaded: OrderedDict[str, list[Chunk]] = OrderedDict()
+
+    def clear(self) -> None:
+        """Removes what an earlier guest left; its memory is gone, so its journals are."""
+        for directory, _, names in os.walk(self.directory, topdown=False):
+            for name in names:
+                os.unlink(os.path.join(directory, name))
+            os.rmdir(directory)
 
     def open(self, name: str, limit: int, drop: bool) -> Journal:
         """A new journal; `name` is a checked process id."""
@@ -73,7 +80,7 @@ class JournalStore:
                 return
             journal.spill_all()
 
-    def load(self, block: Block) -> List[Chunk]:
+    def load(self, block: Block) -> list[Chunk]:
         """The chunks of a spilled block. Raises OSError or ValueError when the file was damaged by others."""
         chunks = self._loaded.get(block.path)
         if chunks is None:
@@ -106,8 +113,8 @@ class Journal:
         self.dropped = False
         self._block_limit = max(_MIN_BLOCK_BYTES, min(_BLOCK_BYTES, limit // 4))
         self._memory_limit = min(MEMORY_LIMIT, limit)
-        self._blocks: List[Block] = [Block(0)]
-        self._starts: List[int] = [0]
+        self._blocks: list[Block] = [Block(0)]
+        self._starts: list[int] = [0]
         self.memory = 0
         self.size = 0
 
@@ -158,7 +165,7 @@ class Journal:
         if self.drop:
             self._drop()
 
-    def read(self, offset: int, limit: int) -> Tuple[int, int, List[Buffer]]:
+    def read(self, offset: int, limit: int) -> tuple[int, int, list[Buffer]]:
         """Bytes of one tag from `offset` on, at most `limit` or 256 KiB: (tag, count, buffers); count 0 at the end.
 
         Raises LookupError when `offset` is not kept (any more), with the first kept offset after it.
@@ -183,7 +190,7 @@ class Journal:
         skip = offset - start
         if skip or len(data) > limit:
             data = memoryview(data)[skip : skip + limit]
-        buffers: List[Buffer] = [data]
+        buffers: list[Buffer] = [data]
         count = len(data)
         for _, next_tag, data in chunks[position + 1 : position + _MAX_IOV]:
             if next_tag != tag or count + len(data) > limit:
@@ -233,13 +240,13 @@ class Journal:
                 return
         self._store.closed(self)
 
-    def snapshot(self) -> Dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Spills all and describes the blocks, for a guest that takes over."""
         self.spill_all()
         blocks = [[block.start, block.end, block.charge, os.path.basename(block.path)] for block in self._blocks]
         return {"limit": self.limit, "drop": self.drop, "dropped": self.dropped, "blocks": blocks}
 
-    def restore(self, snapshot: Dict[str, Any]) -> None:
+    def restore(self, snapshot: dict[str, Any]) -> None:
         """Takes over what `snapshot` described."""
         self.dropped = snapshot["dropped"]
         self._blocks = []
@@ -322,14 +329,14 @@ def _memory(journal: Journal) -> int:
     return journal.memory
 
 
-def _encode_block(chunks: List[Chunk]) -> Tuple[List[Buffer], int]:
+def _encode_block(chunks: list[Chunk]) -> tuple[list[Buffer], int]:
     """The runs of a segment file: header and bytes, neighbours of one tag joined under one header."""
-    buffers: List[Buffer] = []
+    buffers: list[Buffer] = []
     size = 0
     index = 0
     while index < len(chunks):
         start, tag, _ = chunks[index]
-        run: List[Buffer] = []
+        run: list[Buffer] = []
         length = 0
         while (
             index < len(chunks) and chunks[index][1] == tag and (not run or length + len(chunks[index][2]) <= _MAX_RUN)
@@ -343,7 +350,7 @@ def _encode_block(chunks: List[Chunk]) -> Tuple[List[Buffer], int]:
     return buffers, size
 
 
-def _write_all(descriptor: int, buffers: List[Buffer]) -> None:
+def _write_all(descriptor: int, buffers: list[Buffer]) -> None:
     position = 0
     while position < len(buffers):
         part = buffers[position : position + _MAX_IOV]
@@ -357,7 +364,7 @@ def _write_all(descriptor: int, buffers: List[Buffer]) -> None:
         position += _MAX_IOV
 
 
-def _read_block(block: Block) -> List[Chunk]:
+def _read_block(block: Block) -> list[Chunk]:
     descriptor = os.open(block.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         size = os.fstat(descriptor).st_size
@@ -367,7 +374,7 @@ def _read_block(block: Block) -> List[Chunk]:
     finally:
         os.close(descriptor)
     view = memoryview(content)
-    chunks: List[Chunk] = []
+    chunks: list[Chunk] = []
     position = 0
     expected = block.start
     while position < len(view):

@@ -124,7 +124,7 @@ class Loop:
                 if callback is not None:
                     try:
                         callback(events)
-                    except Exception:
+                    except Exception:  # noqa: BLE001  (reported, and the loop serves the others)
                         sys.excepthook(*sys.exc_info())
             if self._timers:
                 self._run_timers()
@@ -161,7 +161,7 @@ class Loop:
     def _call(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
         try:
             function(*args)
-        except Exception:
+        except Exception:  # noqa: BLE001  (reported, and the loop serves the others)
             sys.excepthook(*sys.exc_info())
 
     def _woken(self, events: int) -> None:

@@ -6,9 +6,9 @@ from .fault import Fault, invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any
 
-    Params = Dict[str, Any]
+    Params = dict[str, Any]
 
 
 def _wrong(name: str, wanted: str) -> Fault:

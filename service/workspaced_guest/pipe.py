@@ -9,8 +9,6 @@ from .loop import READ
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Deque, Tuple
-
     from .process import Process
     from .stream import Stream
 
@@ -25,7 +23,7 @@ class Pipe:
         self._process: Process | None = None
         self._fd = -1
         self._reading = False
-        self._ungranted: Deque[Tuple[int, int]] = deque()
+        self._ungranted: deque[tuple[int, int]] = deque()
 
     def take_stdout(self, fd: int) -> None:
         """Called by the process once it has been started; the pipe owns `fd` from here on."""

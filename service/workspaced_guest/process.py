@@ -20,20 +20,21 @@ from .wire import PTY, STDERR, STDOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Tuple
+    from typing import Any, Callable
 
     from .attachment import Attachment
+    from .journal import Journal
     from .loop import Timer
     from .processes import Processes
 
-    Params = Dict[str, Any]
+    Params = dict[str, Any]
 
 
 class Process:
     """A process and everything that is kept of it. The loop's thread owns it."""
 
     def __init__(
-        self, owner: Processes, process_id: str, spec: Spec, fingerprint: str, labels: Dict[str, str], kind: str
+        self, owner: Processes, process_id: str, spec: Spec, fingerprint: str, labels: dict[str, str], kind: str
     ) -> None:
         self.owner = owner
         self.loop = owner.guest.loop
@@ -58,13 +59,13 @@ class Process:
         self.killed_by_call = False
         self.status = 0
         self.usage: Params | None = None
-        self.journal = owner.journals.open(process_id, spec.journal_limit, spec.drop)
+        self.journal: Journal = owner.journals.open(process_id, spec.journal_limit, spec.drop)
         self.record = owner.state.record(process_id)
-        self.outputs: List[Output] = []
-        self.eofs: List[Tuple[int, int]] = []
+        self.outputs: list[Output] = []
+        self.eofs: list[tuple[int, int]] = []
         self.stdin = Stdin(self, -1, False)
-        self.attachments: List[Attachment] = []
-        self.on_exit: List[Callable[[], None]] = []
+        self.attachments: list[Attachment] = []
+        self.on_exit: list[Callable[[], None]] = []
         self.take_stdout: Callable[[int], None] | None = None
         self.stdout_open = False
         self.oom_before = 0
@@ -146,13 +147,14 @@ class Process:
     def reader_advanced(self) -> None:
         """Makes room in a full journal when every reader is past its oldest part, and at least one is there."""
         journal = self.journal
-        if not journal.full:
-            return
-        while journal.full and self.attachments and len(journal) > 1:
+        while journal.full and len(journal) > 1 and self.attachments:
             if any(attachment.offset < journal.oldest_end for attachment in self.attachments):
                 return
             journal.forget_oldest()
-        if not journal.full:
+        self._resume_outputs()
+
+    def _resume_outputs(self) -> None:
+        if not self.journal.full:
             for output in self.outputs:
                 output.resume()
 
@@ -199,9 +201,12 @@ class Process:
 
     def adopt(self) -> None:
         """Goes on with a running process after the guest has replaced its program."""
-        self.owner.reaper.expect(self.pid, self._on_reaped)
+        if not self.leader_exited:
+            self.owner.reaper.expect(self.pid, self._on_reaped)
         for output in self.outputs:
             output.start()
+        if self.exit is not None:
+            return
         if self.spec.timeout is not None and self.stop_reason is None:
             left = self.start_time + self.spec.timeout - time.time()
             self.timeout_timer = self.loop.call_later(max(0.0, left), self._on_timeout)
@@ -236,8 +241,8 @@ class Process:
         if account is not None and not account.own:
             child.uid, child.gid, child.groups = account.uid, account.gid, account.groups()
         child.preexec = _before_exec(spec)
-        theirs: List[int] = []
-        ours: List[int] = []
+        theirs: list[int] = []
+        ours: list[int] = []
         try:
             if spec.pty is not None:
                 self._open_terminal(child, spec.pty, ours, theirs)
@@ -253,7 +258,7 @@ class Process:
                 os.close(fd)
         self._take(ours)
 
-    def _open_terminal(self, child: Child, size: Tuple[int, int], ours: List[int], theirs: List[int]) -> None:
+    def _open_terminal(self, child: Child, size: tuple[int, int], ours: list[int], theirs: list[int]) -> None:
         master, slave = os.openpty()
         ours.append(master)
         theirs.append(slave)
@@ -263,7 +268,7 @@ class Process:
         ours.append(os.dup(master))
         child.stdin = child.stdout = child.stderr = slave
 
-    def _open_pipes(self, child: Child, ours: List[int], theirs: List[int]) -> None:
+    def _open_pipes(self, child: Child, ours: list[int], theirs: list[int]) -> None:
         for name in ("stdout", "stderr"):
             reading, writing = os.pipe()
             ours.append(reading)
@@ -277,7 +282,7 @@ class Process:
         else:
             child.stdin = self.owner.guest.null
 
-    def _take(self, ours: List[int]) -> None:
+    def _take(self, ours: list[int]) -> None:
         if self.pty is not None:
             self.outputs = [Output(self, ours[0], PTY)]
             self.stdin = Stdin(self, ours[1], True)
@@ -401,12 +406,17 @@ class Process:
 
     def _write_record(self) -> None:
         self.record.write(
-            {"instance": self.owner.guest.instance, "spec": self.spec.raw, "process": self.describe(), "start_ticks": self.start_ticks}
+            {
+                "instance": self.owner.guest.instance,
+                "spec": self.spec.raw,
+                "process": self.describe(),
+                "start_ticks": self.start_ticks,
+            }
         )
 
 
 def signal_name(number: int) -> str:
-    """"KILL" for 9; a number without a name stays a number."""
+    """The name of a signal, KILL for 9; a number without a name stays a number."""
     try:
         return signal.Signals(number).name[len("SIG") :]
     except ValueError:

@@ -22,12 +22,12 @@ from .stopping import Stopper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Tuple
+    from typing import Any, Callable
 
     from .guest import Guest
-    from .stream import Stream
+    from .stream import Handler, Stream
 
-    Params = Dict[str, Any]
+    Params = dict[str, Any]
 
 RETENTION_SECONDS = 600.0
 _MAX_PROCESSES = 4096
@@ -46,11 +46,11 @@ class Processes:
         self.reaper = Reaper(guest.loop)
         self.stopper = Stopper(guest.loop, guest.key, become_subreaper())
         self.reaper.on_orphan = self.stopper.orphans_ended
-        self.by_id: Dict[str, Process] = {}
+        self.by_id: dict[str, Process] = {}
         self.running = 0
 
     def start(
-        self, process_id: str, spec: Spec, fingerprint: str, labels: Dict[str, str], pipe: Pipe | None = None
+        self, process_id: str, spec: Spec, fingerprint: str, labels: dict[str, str], pipe: Pipe | None = None
     ) -> Process:
         """Starts a process or raises Fault; the id must be free."""
         if len(self.by_id) >= _MAX_PROCESSES:
@@ -76,9 +76,13 @@ class Processes:
 
     def exited(self, process: Process) -> None:
         """Starts the time for which an exited process is kept."""
+        self.retained(process)
+        self.guest.check_idle()
+
+    def retained(self, process: Process) -> None:
+        """Keeps a process that was found exited."""
         self.running -= 1
         self._retain(process)
-        self.guest.check_idle()
 
     def recover(self) -> None:
         """Reads what an earlier guest left: exits are kept, the rest is LOST and what is left of it killed."""
@@ -93,8 +97,8 @@ class Processes:
                 lost.append(process)
                 process.lose()
             else:
-                self._retain(process)
-                self.running -= 1
+                self.retained(process)
+        self.journals.clear()
         if lost:
             self._kill_left(lost)
 
@@ -111,7 +115,7 @@ class Processes:
         self.add(process)
         return process
 
-    def _kill_left(self, lost: List[Process]) -> None:
+    def _kill_left(self, lost: list[Process]) -> None:
         table = Table()
         left = 0
         for process in lost:
@@ -136,7 +140,7 @@ class Processes:
         process.forget()
 
 
-def _labels(params: Params) -> Dict[str, str]:
+def _labels(params: Params) -> dict[str, str]:
     labels = read.mapping(params, "labels")
     if len(labels) > _MAX_LABELS or not all(isinstance(value, str) for value in labels.values()):
         raise invalid(f"labels are at most {_MAX_LABELS} strings", field="labels")
@@ -230,10 +234,10 @@ def _list(guest: Guest, stream: Stream, params: Params) -> None:
     stream.result({"processes": processes, "next_page_token": token})
 
 
-def _page_start(token: str) -> Tuple[float, str]:
+def _page_start(token: str) -> tuple[float, str]:
     if not token:
         return 0.0, ""
-    when, separator, process_id = token.partition("/")
+    when, _, process_id = token.partition("/")
     try:
         return float(when), check_id(process_id)
     except (ValueError, Fault):
@@ -278,9 +282,7 @@ def _when_exited(process: Process, stream: Stream, callback: Callable[[], None])
 
 def _wait(guest: Guest, stream: Stream, params: Params) -> None:
     process = guest.processes.get(params.get("process_id"))
-    _when_exited(
-        process, stream, lambda: stream.result({"exit": process.exit, "process": process.describe()})
-    )
+    _when_exited(process, stream, lambda: stream.result({"exit": process.exit, "process": process.describe()}))
 
 
 def _grace(params: Params) -> float:
@@ -337,7 +339,7 @@ def _pipe_spawn(guest: Guest, stream: Stream, params: Params) -> None:
     pipe.connect(process)
 
 
-PROCESS_OPS = {
+PROCESS_OPS: dict[str, Handler] = {
     "process.start": _start,
     "process.attach": _attach,
     "process.stdin": _stdin,

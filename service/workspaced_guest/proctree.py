@@ -7,7 +7,7 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, List, Set
+    from collections.abc import Iterable
 
 ID_VARIABLE = b"WORKSPACED_PROCESS_ID"
 # Process ids are the caller's and may be the same in two workspaces of one host; this one is the guest's.
@@ -19,7 +19,7 @@ class Entry:
 
     __slots__ = ("parent", "pid", "session", "start", "state")
 
-    def __init__(self, pid: int, fields: List[bytes]) -> None:
+    def __init__(self, pid: int, fields: list[bytes]) -> None:
         self.pid = pid
         self.state = fields[0]
         self.parent = int(fields[1])
@@ -47,10 +47,10 @@ class Table:
     """The process table at one moment. Zombies count as parents, never as members."""
 
     def __init__(self) -> None:
-        self._entries: Dict[int, Entry] = {}
-        self._children: Dict[int, List[Entry]] = {}
-        self._sessions: Dict[int, List[Entry]] = {}
-        self._marks: Dict[bytes, Dict[bytes, List[Entry]]] | None = None
+        self._entries: dict[int, Entry] = {}
+        self._children: dict[int, list[Entry]] = {}
+        self._sessions: dict[int, list[Entry]] = {}
+        self._marks: dict[bytes, dict[bytes, list[Entry]]] | None = None
         for name in os.listdir("/proc"):
             if name.isdigit():
                 found = entry(int(name))
@@ -59,10 +59,10 @@ class Table:
                     self._children.setdefault(found.parent, []).append(found)
                     self._sessions.setdefault(found.session, []).append(found)
 
-    def tree(self, pid: int, start: int, process_id: str, key: str) -> List[Entry]:
+    def tree(self, pid: int, start: int, process_id: str, key: str) -> list[Entry]:
         """The living members of a tree whose leader had this pid and start time, the leader first if it lives."""
         own = os.getpid()
-        seeds: List[Entry] = []
+        seeds: list[Entry] = []
         leader = self._entries.get(pid)
         if leader is not None and leader.start == start:
             seeds.append(leader)
@@ -70,7 +70,7 @@ class Table:
             # A session keeps its number from being used again, so these are ours even when the leader is gone.
             seeds.extend(entry for entry in self._sessions.get(pid, ()) if entry.start >= start)
         seeds.extend(self._marked(process_id, key))
-        members: Dict[int, Entry] = {}
+        members: dict[int, Entry] = {}
         while seeds:
             seed = seeds.pop(0)
             if seed.pid == own or seed.pid in members:
@@ -102,9 +102,9 @@ class Table:
             self._marks.setdefault(key, {}).setdefault(process_id, []).append(found)
 
 
-def signal_members(members: Iterable[Entry], number: int) -> Set[int]:
+def signal_members(members: Iterable[Entry], number: int) -> set[int]:
     """Sends a signal to each; returns the pids that were there and allowed it."""
-    reached: Set[int] = set()
+    reached: set[int] = set()
     for member in members:
         try:
             os.kill(member.pid, number)

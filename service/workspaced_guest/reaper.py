@@ -7,7 +7,7 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable
 
     from .loop import Loop
 
@@ -18,7 +18,7 @@ class Reaper:
     """Calls back with the wait status and the resource usage of each child that was registered."""
 
     def __init__(self, loop: Loop) -> None:
-        self._expected: Dict[int, OnExit] = {}
+        self._expected: dict[int, OnExit] = {}
         self.on_orphan: Callable[[], None] | None = None
         loop.on_signal(signal.SIGCHLD, self.reap)
 
@@ -52,7 +52,7 @@ def become_subreaper() -> bool:
 
         library = ctypes.CDLL(None, use_errno=True)
         # PR_SET_CHILD_SUBREAPER; M_ARENA_MAX keeps threads from having an arena of memory each.
-        done = library.prctl(36, 1, 0, 0, 0) == 0
+        done: bool = library.prctl(36, 1, 0, 0, 0) == 0
         mallopt = getattr(library, "mallopt", None)
         if mallopt is not None:
             mallopt(-8, 2)

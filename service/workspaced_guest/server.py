@@ -13,7 +13,7 @@ from .loop import READ
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Set
+    from typing import Callable
 
     from .guest import Configuration
 
@@ -33,7 +33,7 @@ class Listener:
     def __init__(self, guest: Guest, listening: socket.socket) -> None:
         self._guest = guest
         self.socket = listening
-        self._waiting: Set[Channel] = set()
+        self._waiting: set[Channel] = set()
         listening.setblocking(False)
         guest.loop.add(listening.fileno(), READ, self._on_ready)
 
@@ -66,6 +66,8 @@ def serve(configuration: Configuration, bundle: str, ready: Callable[[], None]) 
 
 def run(guest: Guest, listener: Listener, lock: int, ready: Callable[[], None]) -> None:
     """The rest of a guest's life."""
+    guest.listener = listener
+    guest.lock = lock
     for number in (signal.SIGTERM, signal.SIGINT):
         guest.loop.on_signal(number, lambda: _stop_by_signal(guest))
     guest.loop.on_signal(signal.SIGHUP, lambda: None)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import _posixsubprocess
 import errno
 import os
 import resource
 import sys
 
-import _posixsubprocess
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List
+    from typing import Any, Callable
 
 _MAX_REPORT = 4096
 
@@ -51,7 +50,7 @@ class Limits:
         if self._own is not self._childs:
             resource.setrlimit(resource.RLIMIT_NOFILE, self._own)
 
-    def inherited(self) -> List[int]:
+    def inherited(self) -> list[int]:
         """What `lower` gives."""
         return list(self._childs)
 
@@ -61,7 +60,7 @@ class Child:
 
     __slots__ = ("arguments", "cwd", "env", "gid", "groups", "preexec", "stderr", "stdin", "stdout", "uid")
 
-    def __init__(self, arguments: List[str], cwd: str, env: Dict[bytes, bytes]) -> None:
+    def __init__(self, arguments: list[str], cwd: str, env: dict[bytes, bytes]) -> None:
         self.arguments = [os.fsencode(argument) for argument in arguments]
         self.cwd = cwd
         self.env = env
@@ -70,7 +69,7 @@ class Child:
         self.stderr = -1
         self.uid: int | None = None
         self.gid: int | None = None
-        self.groups: List[int] | None = None
+        self.groups: list[int] | None = None
         self.preexec: Callable[[], None] | None = None
 
 
@@ -98,7 +97,7 @@ def spawn(child: Child, limits: Limits) -> int:
 
 
 def _fork_exec(child: Child, report: int, report_write: int) -> int:
-    arguments: List[Any] = [
+    arguments: list[Any] = [
         child.arguments,
         _candidates(child.arguments[0], child.env),
         False,
@@ -128,7 +127,7 @@ def _fork_exec(child: Child, report: int, report_write: int) -> int:
         raise SpawnError(error.errno or errno.EAGAIN, False) from None
 
 
-def _candidates(program: bytes, env: Dict[bytes, bytes]) -> List[bytes]:
+def _candidates(program: bytes, env: dict[bytes, bytes]) -> list[bytes]:
     if b"/" in program:
         return [program]
     path = env.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin")

@@ -9,9 +9,9 @@ from .fault import Fault, invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Any
 
-    Params = Dict[str, Any]
+    Params = dict[str, Any]
 
 MAX_SECONDS = 366 * 86400.0
 _MAX_ARGUMENTS = 65536
@@ -30,7 +30,7 @@ def check_id(value: object) -> str:
     return value
 
 
-def window_size(value: object) -> Tuple[int, int]:
+def window_size(value: object) -> tuple[int, int]:
     """(cols, rows) of a terminal."""
     if not isinstance(value, dict):
         raise invalid("pty must be an object", field="pty")
@@ -42,7 +42,7 @@ class Spec:
 
     def __init__(self, params: Params) -> None:
         self.raw = params
-        self.argv: List[str] | None = None
+        self.argv: list[str] | None = None
         self.shell: str | None = None
         self._command(params)
         self.cwd = read.text(params, "cwd", "") or "."
@@ -60,7 +60,7 @@ class Spec:
         self.nice = read.integer(params, "nice", 0, -20, 19)
 
     @property
-    def arguments(self) -> List[str]:
+    def arguments(self) -> list[str]:
         """What is executed."""
         return self.argv if self.argv is not None else ["/bin/sh", "-c", self.shell or ""]
 
@@ -95,8 +95,8 @@ def _choice(params: Params, name: str, default: str, other: str) -> str:
     return str(value)
 
 
-def _environment(params: Params) -> Dict[bytes, bytes | None]:
-    env: Dict[bytes, bytes | None] = {}
+def _environment(params: Params) -> dict[bytes, bytes | None]:
+    env: dict[bytes, bytes | None] = {}
     for name, value in read.mapping(params, "env").items():
         if not name or "=" in name or "\0" in name:
             raise invalid("a variable's name is not empty and holds neither = nor NUL", field="env")
@@ -130,6 +130,6 @@ class Account:
                 "PERMISSION_DENIED", "PERMISSION_DENIED", f"the guest may not run a process as {name}", user=name
             )
 
-    def groups(self) -> List[int]:
+    def groups(self) -> list[int]:
         """The supplementary groups that the user has."""
         return os.getgrouplist(self.name, self.gid)

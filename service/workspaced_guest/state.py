@@ -7,7 +7,8 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, Tuple
+    from collections.abc import Iterator
+    from typing import Any
 
 _MAX_RECORD = 8 << 20
 
@@ -18,7 +19,7 @@ class Record:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def write(self, content: Dict[str, Any]) -> None:
+    def write(self, content: dict[str, Any]) -> None:
         """Replaces the record. Raises OSError."""
         data = json.dumps(content, separators=(",", ":")).encode("ascii")
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -48,7 +49,7 @@ class State:
         """The record of a process, with a checked id."""
         return Record(os.path.join(self._directory, process_id + ".json"))
 
-    def load(self) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    def load(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """What an earlier guest left. A record that can't be read is removed: it tells nothing."""
         for name in sorted(os.listdir(self._directory)):
             path = os.path.join(self._directory, name)

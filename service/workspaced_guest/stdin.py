@@ -12,13 +12,13 @@ from .loop import WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Deque, Dict, List, Tuple
+    from typing import Any, Callable
 
     from .process import Process
     from .stream import Stream
     from .wire import Buffer
 
-    Params = Dict[str, Any]
+    Params = dict[str, Any]
 
 _MAX_IOV = 64
 
@@ -33,14 +33,14 @@ class Stdin:
         self._process = process
         self._fd = fd
         self._terminal = terminal
-        self._queue: Deque[Buffer] = deque()
+        self._queue: deque[Buffer] = deque()
         self._waiting = False
         self._last = b"\n"
         self.accepted = 0
         self.written = 0
         self.closing = False
         self.closed = fd < 0
-        self._listeners: List[Callable[[], None]] = []
+        self._listeners: list[Callable[[], None]] = []
         if fd >= 0:
             os.set_blocking(fd, False)
 
@@ -101,7 +101,7 @@ class Stdin:
         # The pipe takes bytes again, or nobody reads it any more.
         self._flush()
 
-    def snapshot(self) -> Dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """For a guest that takes over."""
         return {
             "fd": -1 if self.closed else self._fd,
@@ -112,7 +112,7 @@ class Stdin:
             "queue": b"".join(self._queue).hex(),
         }
 
-    def restore(self, snapshot: Dict[str, Any]) -> None:
+    def restore(self, snapshot: dict[str, Any]) -> None:
         """Takes over; the file descriptor was given to the constructor."""
         self.accepted = snapshot["accepted"]
         self.written = snapshot["written"]
@@ -183,7 +183,7 @@ class StdinWriter:
         self._acknowledged = -1
         self._ended = False
         # What of this stream is not in the pipe yet: (end offset, bytes to grant).
-        self._ungranted: Deque[Tuple[int, int]] = deque()
+        self._ungranted: deque[tuple[int, int]] = deque()
         stream.on_data = self._on_data
         stream.on_message = self._on_message
         stream.on_end = self._on_end

@@ -9,7 +9,7 @@ from .proctree import Table, signal_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List
+    from typing import Callable
 
     from .loop import Loop, Timer
     from .process import Process
@@ -25,7 +25,7 @@ class _Stop:
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self.again = _KILL_AGAIN_SECONDS
-        self.done: List[Callable[[], None]] = []
+        self.done: list[Callable[[], None]] = []
 
 
 class Stopper:
@@ -35,7 +35,7 @@ class Stopper:
         self._loop = loop
         self._key = key
         self._subreaper = subreaper
-        self._stops: Dict[Process, _Stop] = {}
+        self._stops: dict[Process, _Stop] = {}
         self._timer: Timer | None = None
         self._due = 0.0
 
@@ -44,7 +44,7 @@ class Stopper:
         self.stop_all([process], reason, grace, done)
 
     def stop_all(
-        self, processes: List[Process], reason: str, grace: float, done: Callable[[], None] | None = None
+        self, processes: list[Process], reason: str, grace: float, done: Callable[[], None] | None = None
     ) -> None:
         """The same for many at once; `done` is called for each. A second stop can only bring the KILL forward."""
         deadline = time.monotonic() + grace
@@ -78,7 +78,7 @@ class Stopper:
             members = [] if process.leader_exited else [entry for entry in members if entry.pid == process.pid]
         return len(signal_members(members, number))
 
-    def _tree(self, table: Table, process: Process) -> List[Entry]:
+    def _tree(self, table: Table, process: Process) -> list[Entry]:
         return table.tree(process.pid, process.start_ticks, process.id, self._key)
 
     def _schedule(self, when: float) -> None:
@@ -93,7 +93,7 @@ class Stopper:
         self._timer = None
         table = Table()
         now = time.monotonic()
-        following: List[float] = []
+        following: list[float] = []
         for process, stop in list(self._stops.items()):
             members = self._tree(table, process)
             if members and now >= stop.deadline:

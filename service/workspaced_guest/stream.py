@@ -22,16 +22,16 @@ from .fault import Fault, from_os_error, invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Union
+    from typing import Any, Callable, Union
 
     from .channel import Channel
     from .guest import Guest
     from .wire import Buffer
 
-    Params = Dict[str, Any]
+    Params = dict[str, Any]
     Handler = Callable[[Guest, "Stream", Params], None]
-    BlockingHandler = Callable[[Guest, "BlockingStream", Params], Dict[str, Any]]
-    Item = Union[Buffer, Dict[str, Any]]
+    BlockingHandler = Callable[[Guest, "BlockingStream", Params], dict[str, Any]]
+    Item = Union[Buffer, dict[str, Any]]
 
 # What a blocking handler may have handed to the loop and the loop not yet to the channel.
 _IN_FLIGHT_BYTES = 512 * 1024
@@ -86,7 +86,7 @@ class Stream:
 
     @property
     def writable(self) -> bool:
-        """Whether `send` would go out now: there is credit, and the channel isn't behind. Else wait for `on_writable`."""
+        """Whether `send` would go out now: there is credit, and the channel isn't behind. Else see `on_writable`."""
         return self.credit > 0 and not self._pending and not self.closed and not self.channel.congested
 
     def send(self, *buffers: Buffer) -> None:
@@ -316,7 +316,7 @@ def _run(handler: BlockingHandler, guest: Guest, stream: BlockingStream, params:
         outcome = fault
     except OSError as error:
         outcome = from_os_error(error)
-    except BaseException:
+    except BaseException:  # noqa: BLE001  (reported, and told to the client as INTERNAL)
         sys.excepthook(*sys.exc_info())
         outcome = Fault("INTERNAL", "GUEST_ERROR", "the guest failed; its log says why")
     guest.loop.call_threadsafe(_settle, guest, stream, outcome)

@@ -10,10 +10,10 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple, Union
+    from typing import Any, Union
 
     Buffer = Union[bytes, bytearray, memoryview]
-    Frame = Tuple[int, int, bytes]
+    Frame = tuple[int, int, bytes]
 
 VERSION = 1
 
@@ -83,12 +83,12 @@ def encode(kind: int, stream: int = 0, payload: Buffer = b"") -> bytes:
     return HEADER.pack(len(payload), kind, stream) + payload
 
 
-def encode_json(value: Dict[str, Any]) -> bytes:
+def encode_json(value: dict[str, Any]) -> bytes:
     """A JSON payload; lone surrogates travel as escapes."""
     return _dumps(value).encode("ascii")
 
 
-def decode_json(payload: Buffer) -> Dict[str, Any]:
+def decode_json(payload: Buffer) -> dict[str, Any]:
     """The object of a JSON payload. Raises ProtocolError when it is not one."""
     try:
         value = _loads(str(payload, "utf-8"))
@@ -122,7 +122,7 @@ class Parser:
     def __init__(self, peer: str) -> None:
         """`peer` is who sends the bytes: "client" or "guest"."""
         self._allowed = _SENT_BY[peer]
-        self._chunks: List[bytes] = []
+        self._chunks: list[bytes] = []
         self._size = 0
         self._missing = HEADER.size
         self._greeted = False
@@ -133,7 +133,7 @@ class Parser:
         """Bytes kept of a frame that is not complete."""
         return self._size
 
-    def feed(self, data: bytes) -> List[Frame]:
+    def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes, as (type, stream, payload). Raises ProtocolError."""
         if self._error is not None:
             raise self._error
@@ -145,8 +145,8 @@ class Parser:
             self._size = 0
             raise
 
-    def _feed(self, data: bytes) -> List[Frame]:
-        frames: List[Frame] = []
+    def _feed(self, data: bytes) -> list[Frame]:
+        frames: list[Frame] = []
         if self._chunks:
             self._chunks.append(data)
             self._size += len(data)
@@ -190,7 +190,7 @@ class Parser:
         if self._greeted:
             if kind == HELLO:
                 raise ProtocolError("a second HELLO")
-        elif kind == HELLO or kind == GOAWAY:
+        elif kind in (HELLO, GOAWAY):
             if length > MAX_HELLO:
                 raise ProtocolError(f"{NAMES[kind]} of {length} bytes, at most {MAX_HELLO} are allowed")
         else:
