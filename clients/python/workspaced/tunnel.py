@@ -78,7 +78,7 @@ class Tunnel:
         try:
             while True:
                 response = await call.read()
-                if not isinstance(response, port_pb2.TunnelResponse):
+                if not isinstance(response, port_pb2.TunnelResponse) or response.WhichOneof("part") == "half_closed":
                     self._ended = True
                     return b""
                 if response.data:
