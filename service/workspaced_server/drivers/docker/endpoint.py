@@ -63,14 +63,17 @@ class Endpoint:
                 return cls("ssh", address)
         raise ValueError(f"an engine's address starts with unix://, tcp:// or ssh://, not {address}")
 
-    def client(self, config: DockerConfig) -> Any:
-        """A client of the SDK; negotiates the version, so it blocks, and raises what the SDK raises."""
+    def client(self, config: DockerConfig, forward: Path | None) -> Any:
+        """A client of the SDK; negotiates the version, so it blocks, and raises what the SDK raises.
+
+        ``forward`` is a local socket that leads to an engine behind ssh.
+        """
         tls: TLSConfig | None = None
         match self.scheme:
             case "unix":
                 base = f"unix://{self.address}"
             case "ssh":
-                base = self.address
+                base = f"unix://{forward}"
             case _:
                 base = f"tcp://{_bracket(self.host)}:{self.port}"
                 if self.tls is not None:
@@ -81,7 +84,6 @@ class Endpoint:
             version="auto",
             timeout=config.request_timeout_seconds,
             tls=tls or False,
-            use_ssh_client=self.scheme == "ssh",
             max_pool_size=config.max_threads,
         )
 

@@ -16,6 +16,7 @@ from workspaced_server.drivers.base import DriverError
 from workspaced_server.drivers.config import DockerConfig
 from workspaced_server.drivers.docker.endpoint import Endpoint
 from workspaced_server.drivers.docker.execstream import ExecRefusedError, ExecStream, start_exec
+from workspaced_server.drivers.docker.forward import Forward
 from workspaced_server.drivers.uninterrupted import uninterrupted
 
 
@@ -39,6 +40,7 @@ class Engine:
         self._limiter = anyio.CapacityLimiter(config.max_threads)
         self._client: Any = None
         self._connecting = asyncio.Lock()
+        self._forward: Forward | None = None
         self._endpoint: Endpoint | None = None
 
     @property
@@ -77,10 +79,13 @@ class Engine:
             raise _unreachable(error)
 
     async def close(self) -> None:
-        """Close idle connections."""
+        """Close connections that are kept."""
         if self._client is not None:
             client, self._client = self._client, None
             await self.run(client.close)
+        if self._forward is not None:
+            forward, self._forward = self._forward, None
+            await forward.aclose()
 
     async def _dial(self) -> Any:
         try:
@@ -93,7 +98,13 @@ class Engine:
             async with self._connecting:
                 if self._client is None:
                     endpoint = self.endpoint
-                    self._client = await self._in_thread(lambda _: endpoint.client(self._config), None)
+                    # Tells sooner and better than the SDK that nobody is there.
+                    await (await self._dial()).aclose()
+                    if endpoint.scheme == "ssh" and self._forward is None:
+                        self._forward = Forward(endpoint.dial)
+                        await self._forward.start()
+                    socket = self._forward.socket if self._forward else None
+                    self._client = await self._in_thread(lambda _: endpoint.client(self._config, socket), None)
         return self._client
 
     async def _in_thread(self, function: Callable[[Any], Any], client: Any) -> Any:

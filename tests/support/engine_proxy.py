@@ -1,0 +1,79 @@
+"""A Docker engine at a TCP address: forwards to the engine's Unix socket, so that nothing but bytes is shared.
+
+async with engine_proxy() as proxy:
+    DockerConfig(..., host=proxy.address)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+
+def engine_socket() -> str:
+    """The Unix socket of the engine that the tests use."""
+    return os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
+
+
+@dataclass
+class EngineProxy:
+    """``address`` is for ``DOCKER_HOST``; `cut` breaks every connection there is."""
+
+    address: str
+    connections: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    def cut(self) -> None:
+        """Break what is connected now; new connections work."""
+        for writer in self.connections:
+            writer.transport.abort()
+        self.connections.clear()
+
+
+@asynccontextmanager
+async def engine_proxy() -> AsyncIterator[EngineProxy]:
+    """Listens on a free port of the loopback interface."""
+    proxy = EngineProxy("")
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        engine_reader, engine_writer = await asyncio.open_unix_connection(engine_socket())
+        proxy.connections += [writer, engine_writer]
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_pump(reader, engine_writer))
+                group.create_task(_pump(engine_reader, writer))
+        finally:
+            writer.close()
+            engine_writer.close()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(serve(reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    proxy.address = f"tcp://{host}:{port}"
+    try:
+        yield proxy
+    finally:
+        server.close()
+        proxy.cut()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await server.wait_closed()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+    except OSError:
+        writer.transport.abort()
