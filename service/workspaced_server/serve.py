@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -33,6 +34,8 @@ def run(config: Config, *, ready: Callable[[int], None] | None = None) -> None:
         factory: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
     except ImportError:
         factory = None
+    # What its core writes to stderr besides is no JSON; what matters of it is raised, too.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(config, ready=ready))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -33,7 +35,7 @@ async def test_background_process_outlives_call_client_and_server(
     own_server.restart()
     async with workspaced.connect(own_server.address) as client:
         ws = await client.initialize(**backend.arguments, workspace_id="lasting")
-        assert [(p.process_id, p.state) async for p in ws.processes()] == [("job", "RUNNING")]
+        assert [(p.process_id, p.state) for p in await ws.processes()] == [("job", "RUNNING")]
         own_server.restart()
         await ws.files.write("stop", b"")
         whole = b"".join([e.data async for e in await ws.attach("job")])
@@ -96,7 +98,7 @@ async def test_a_removed_sandbox_is_said_and_recovered(
     else:
         backend.remove_sandbox(ws.id)
     with pytest.raises(workspaced.Unavailable) as caught:
-        await client.with_options(retry=False).workspace(ws.id).run("true")
+        await client.workspace(ws.id).run("true")
     assert caught.value.reason == "WORKSPACE_UNREACHABLE"
     assert (await ws.info()).state == "DEGRADED"
     again = await client.initialize(**backend.arguments, workspace_id=ws.id)
@@ -165,9 +167,10 @@ async def test_leftovers_are_swept(own_server: ServerProcess, backend: BackendUn
     async with workspaced.connect(own_server.address) as client:
         await client.initialize(**backend.arguments, workspace_id="leftover")
     own_server.kill()
-    for record in own_server.state_dir.glob("*.db*"):
-        record.unlink()
-    own_server.environment["WORKSPACED_SWEEP_GRACE_SECONDS"] = "0"
+    with closing(sqlite3.connect(own_server.state_dir / "registry.db")) as registry:
+        registry.execute("DELETE FROM workspaces")
+        registry.commit()
+    own_server.environment["WORKSPACED_WORKSPACES__SWEEP_GRACE_SECONDS"] = "0"
     own_server.start()
     with anyio.fail_after(60):
         while subprocess.run(

@@ -11,7 +11,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,8 +144,11 @@ class Authenticator:
         }
         self._open = not config.enabled
 
-    def authenticate(self, metadata: Metadata, context: AuthContext) -> Principal:
-        """The caller. Raises UNAUTHENTICATED: TOKEN_MISSING, TOKEN_INVALID or CERTIFICATE_UNKNOWN."""
+    def authenticate(self, metadata: Metadata, context: Callable[[], AuthContext]) -> Principal:
+        """The caller; ``context`` is only asked when a certificate can matter.
+
+        Raises UNAUTHENTICATED: TOKEN_MISSING, TOKEN_INVALID, CERTIFICATE_MISSING or CERTIFICATE_UNKNOWN.
+        """
         if self._open:
             return LOCAL
         header = metadata.get("authorization")
@@ -158,11 +161,11 @@ class Authenticator:
             if principal is None:
                 raise _refused("TOKEN_INVALID", "the bearer token is not valid")
             return principal
-        names = _certificate_names(context)
+        names = _certificate_names(context()) if self._certificates else ()
         for name in names:
             if name in self._certificates:
                 return self._certificates[name]
-        if names and self._certificates:
+        if names:
             raise _refused("CERTIFICATE_UNKNOWN", "the client certificate belongs to no principal of this server")
         if self._tokens is None:
             raise _refused("CERTIFICATE_MISSING", "a client certificate is needed")

@@ -36,6 +36,10 @@ class Drain:
         if not self._calls:
             self._empty.set()
 
+    async def idle(self) -> None:
+        """Wait until there is no call."""
+        await self._empty.wait()
+
     async def run(self, grace: float) -> None:
         """Refuse new calls, end long streams, wait up to ``grace`` seconds for the others, then end those.
         Idempotent.

@@ -14,7 +14,10 @@ _Stamp = tuple[tuple[int, int], ...]
 
 
 def credentials(tls: TlsConfig) -> grpc.ServerCredentials:
-    """Credentials that follow their files: a renewed certificate is used from the next connection on. Raises ConfigError."""
+    """Credentials that follow their files: a renewed certificate is used from the next connection on.
+
+    Raises ConfigError when the files cannot be used now.
+    """
     stamp, configuration = _read_tls(tls)
     latest = {"stamp": stamp}
 

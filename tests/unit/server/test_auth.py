@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ def replace(path: Path, text: str) -> None:
     """As an editor does it: a new file in the place of the old one."""
     temporary = path.with_suffix(".new")
     temporary.write_text(text)
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def test_a_new_token_is_long_and_its_line_does_not_hold_it() -> None:
@@ -48,7 +47,7 @@ def test_the_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     assert tokens.find(bob.token) is None
     found = tokens.find(ada.token)
     assert found is not None
-    assert (found.name, found.scopes) == ("ada", {Scope.READ})
+    assert (found.name, found.scopes) == ("ada", frozenset({Scope.READ}))
     replace(path, bob.line)
     assert tokens.find(ada.token) is None
     found = tokens.find(bob.token)
@@ -73,7 +72,7 @@ def test_a_wrong_file_changes_nothing_later_and_is_refused_at_first(tmp_path: Pa
 
 
 def test_who_is_who(tmp_path: Path) -> None:
-    assert Authenticator(AuthConfig()).authenticate({}, {}) is LOCAL
+    assert Authenticator(AuthConfig()).authenticate({}, dict) is LOCAL
     path = tmp_path / "tokens"
     ada = new_token("ada", ["read"])
     path.write_text(ada.line)
@@ -82,7 +81,7 @@ def test_who_is_who(tmp_path: Path) -> None:
     def caller(authorization: str | None = None, **context: list[bytes]) -> str:
         metadata = {} if authorization is None else {"authorization": authorization}
         try:
-            return both.authenticate(metadata, context).name
+            return both.authenticate(metadata, lambda: context).name
         except WorkspacedError as error:
             return error.reason
 

@@ -50,9 +50,9 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    tmp_path: Path, credentials: grpc.ChannelCredentials | None = None, **flags: object
+    tmp_path: Path, credentials: grpc.ChannelCredentials | None = None, flags: Mapping[str, object] | None = None
 ) -> AsyncIterator[Served]:
-    config: Config = load(environment={}, flags={"state_dir": tmp_path, "listen": "localhost:0", **flags})
+    config: Config = load(environment={}, flags={"state_dir": tmp_path, "listen": "localhost:0", **(flags or {})})
     driver = FakeDriver()
     registry = await Registry.open(tmp_path / "registry.db")
     workspaces = Workspaces(registry, {"local": driver}, config.workspaces, connect=fake_connect)
@@ -153,7 +153,7 @@ async def test_request_ids_are_taken_or_made(tmp_path: Path) -> None:
         for given, taken in (("abc-1", True), ("two words", False), ("x" * 200, False)):
             call = served.stub.ListWorkspaces(pb.ListWorkspacesRequest(), metadata=(("x-request-id", given),))
             await call
-            answered = reply(await call.initial_metadata())["x-request-id"]
+            answered = reply(await call.trailing_metadata())["x-request-id"]
             assert (answered == given) is taken
             assert answered
 
@@ -189,7 +189,7 @@ async def test_scopes_and_tokens(tmp_path: Path) -> None:
     reader, manager = new_token("ada", ["read"]), new_token("bob", ["read", "manage"])
     tokens = tmp_path / "tokens"
     tokens.write_text(f"{reader.line}\n{manager.line}\n")
-    async with serving(tmp_path, **{"auth.token_file": tokens}) as served:
+    async with serving(tmp_path, flags={"auth.token_file": tokens}) as served:
 
         def bearer(token: str) -> tuple[tuple[str, str], ...]:
             return (("authorization", f"Bearer {token}"),)
@@ -200,8 +200,8 @@ async def test_scopes_and_tokens(tmp_path: Path) -> None:
         assert (code, reason) == (grpc.StatusCode.UNAUTHENTICATED, "TOKEN_INVALID")
         # Permission comes before existence, and before validation.
         for name in ("a", "", "x" * 300):
-            request = pb.DeleteWorkspaceRequest(workspace_id=name)
-            code, reason, found = await fails(served.stub.DeleteWorkspace(request, metadata=bearer(reader.token)))
+            doomed = pb.DeleteWorkspaceRequest(workspace_id=name)
+            code, reason, found = await fails(served.stub.DeleteWorkspace(doomed, metadata=bearer(reader.token)))
             assert (code, reason) == (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING")
             assert found["ErrorInfo"].metadata["scope"] == "MANAGE"
         request = pb.InitializeWorkspaceRequest(workspace_id="a")
@@ -214,10 +214,10 @@ async def test_scopes_and_tokens(tmp_path: Path) -> None:
         metadata = (*bearer(manager.token), ("x-workspaced-owner", "ada"))
         code, reason, _ = await fails(served.stub.ListWorkspaces(pb.ListWorkspacesRequest(), metadata=metadata))
         assert (code, reason) == (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING")
-        health = health_pb2_grpc.HealthStub(served.channel)
+        health: Any = health_pb2_grpc.HealthStub(served.channel)
         answer = await health.Check(health_pb2.HealthCheckRequest())
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        reflection = reflection_pb2_grpc.ServerReflectionStub(served.channel)
+        reflection: Any = reflection_pb2_grpc.ServerReflectionStub(served.channel)  # type: ignore[arg-type]
         call = reflection.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
         code, reason, _ = await fails(call.read())
         assert reason == "TOKEN_MISSING"
@@ -231,7 +231,7 @@ async def test_reflection_in_both_versions_describes_every_service(tmp_path: Pat
                 request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
                 response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
             )
-            call = method()
+            call: Any = method()
             await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
             listed = await call.read()
             names = {service.name for service in listed.list_services_response.service}
@@ -281,8 +281,8 @@ async def test_watch_over_the_wire(tmp_path: Path, caplog: pytest.LogCaptureFixt
         while (await call.read()).workspace.state != workspace_pb2.WORKSPACE_STATE_READY:
             pass
         call.cancel()
-        while served.server.drain._calls:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            await served.server.drain.idle()
         assert served.workspaces._feed._subscriptions == set()
         assert "Traceback" not in caplog.text
 
@@ -294,14 +294,15 @@ async def test_a_deadline_ends_the_work(tmp_path: Path) -> None:
             await served.stub.InitializeWorkspace(pb.InitializeWorkspaceRequest(workspace_id="a"), timeout=0.2)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         async with asyncio.timeout(5):
-            while len(served.workspaces.entries):
-                await asyncio.sleep(0.01)
+            for entry in served.workspaces.entries.all():
+                if entry.flight is not None:
+                    await entry.flight.settled()
         assert (await served.stub.ListWorkspaces(pb.ListWorkspacesRequest())).workspaces == []
 
 
 async def test_drain(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        health = health_pb2_grpc.HealthStub(served.channel)
+        health: Any = health_pb2_grpc.HealthStub(served.channel)
         watched = health.Watch(health_pb2.HealthCheckRequest())
         assert (await watched.read()).status == health_pb2.HealthCheckResponse.SERVING
         stream = served.stub.WatchWorkspaces(pb.WatchWorkspacesRequest())
@@ -358,7 +359,7 @@ async def test_a_certificate_makes_a_principal(tmp_path: Path) -> None:
         "tls.require_client_certificate": True,
         "auth.certificates": {"ada": ("read", "manage")},
     }
-    async with serving(tmp_path, credentials("ada"), **flags) as served:
+    async with serving(tmp_path, credentials("ada"), flags) as served:
         made = await served.stub.InitializeWorkspace(pb.InitializeWorkspaceRequest(workspace_id="a"))
         assert made.workspace.owner == "ada"
         async with grpc.aio.secure_channel(f"localhost:{served.port}", credentials("mallory")) as channel:
@@ -381,7 +382,7 @@ async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -
 
     install(old)
     credentials = grpc.ssl_channel_credentials(old.cert_pem.bytes())
-    async with serving(tmp_path, credentials, **{"tls.certificate": certificate, "tls.key": key}) as served:
+    async with serving(tmp_path, credentials, {"tls.certificate": certificate, "tls.key": key}) as served:
         await served.stub.ListWorkspaces(pb.ListWorkspacesRequest())
         install(new)
         renewed = grpc.ssl_channel_credentials(new.cert_pem.bytes())
@@ -394,7 +395,7 @@ async def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     authority.issue_cert("localhost").cert_chain_pems[0].write_to_path(tmp_path / "cert")
     authority.issue_cert("localhost").private_key_pem.write_to_path(tmp_path / "key")
     with pytest.raises(ConfigError, match=r"tls\.key"):
-        async with serving(tmp_path, **{"tls.certificate": tmp_path / "cert", "tls.key": tmp_path / "key"}):
+        async with serving(tmp_path, flags={"tls.certificate": tmp_path / "cert", "tls.key": tmp_path / "key"}):
             pass
 
 
@@ -402,12 +403,12 @@ async def test_an_address_in_use_is_told(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     async with serving(tmp_path) as served:
         with pytest.raises(ConfigError, match="cannot listen"):
-            async with serving(tmp_path / "other", listen=f"localhost:{served.port}"):
+            async with serving(tmp_path / "other", flags={"listen": f"localhost:{served.port}"}):
                 pass
 
 
 async def test_a_unix_socket_is_private(tmp_path: Path) -> None:
     path = tmp_path / "w.sock"
-    async with serving(tmp_path, listen=f"unix:{path}") as served:
+    async with serving(tmp_path, flags={"listen": f"unix:{path}"}) as served:
         assert path.stat().st_mode & 0o077 == 0
         await served.stub.ListWorkspaces(pb.ListWorkspacesRequest())

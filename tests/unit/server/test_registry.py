@@ -86,8 +86,8 @@ async def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     assert await registry.get(stored.key) == changed
     await registry.delete(stored.key)
     assert await registry.get(stored.key) is None
+    await registry.insert(stored)
     with pytest.raises(sa.exc.IntegrityError):
-        await registry.insert(stored)
         await registry.insert(stored)
     await registry.aclose()
 
