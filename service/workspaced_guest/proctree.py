@@ -60,24 +60,37 @@ class Table:
                     self._sessions.setdefault(found.session, []).append(found)
 
     def tree(self, pid: int, start: int, process_id: str, key: str) -> list[Entry]:
-        """The living members of a tree whose leader had this pid and start time, the leader first if it lives."""
-        own = os.getpid()
+        """The living members of a tree whose leader has this pid and start time, the leader first if it lives.
+
+        With a `pid` of 0 nobody is found by number: a leader that was reaped may have left its pid to a stranger.
+        """
         seeds: list[Entry] = []
         leader = self._entries.get(pid)
-        if leader is not None and leader.start == start:
-            seeds.append(leader)
-        if leader is None or leader.start == start:
-            # A session keeps its number from being used again, so these are ours even when the leader is gone.
+        # Session 0 is the kernel's and that of a container's init.
+        if pid > 1 and start > 0 and (leader is None or leader.start == start):
+            if leader is not None:
+                seeds.append(leader)
             seeds.extend(entry for entry in self._sessions.get(pid, ()) if entry.start >= start)
         seeds.extend(self._marked(process_id, key))
+        spared = self._ancestry()
         members: dict[int, Entry] = {}
         while seeds:
             seed = seeds.pop(0)
-            if seed.pid == own or seed.pid in members:
+            if seed.pid in spared or seed.pid in members:
                 continue
             members[seed.pid] = seed
             seeds.extend(self._children.get(seed.pid, ()))
         return [member for member in members.values() if member.state not in (b"Z", b"X")]
+
+    def _ancestry(self) -> set[int]:
+        """The guest and whoever started it: never members of a tree, whatever the table looks like."""
+        spared = {0, 1}
+        pid = os.getpid()
+        while pid not in spared:
+            spared.add(pid)
+            found = self._entries.get(pid)
+            pid = found.parent if found is not None else 0
+        return spared
 
     def _marked(self, process_id: str, key: str) -> Iterable[Entry]:
         if self._marks is None:
