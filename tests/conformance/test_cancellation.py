@@ -71,9 +71,9 @@ async def signal(ws: workspaced.Workspace) -> None:
 
 
 async def listing(ws: workspaced.Workspace) -> None:
-    assert [f async for f in ws.files.list(recursive=True)]
-    assert [p async for p in ws.processes()]
-    assert [p async for p in ws.ports()]
+    assert await ws.files.list(recursive=True)
+    assert [p for p in await ws.processes()]
+    assert await ws.ports()
 
 
 async def small_files(ws: workspaced.Workspace) -> None:
@@ -85,7 +85,6 @@ async def small_files(ws: workspaced.Workspace) -> None:
 
 async def lifecycle(ws: workspaced.Workspace) -> None:
     await ws.info()
-    await ws.client.server_info()
     await ws.reset()
 
 

@@ -90,7 +90,7 @@ async def test_cancelled_initialize_leaves_nothing(client: workspaced.Client, ba
             await client.workspace(name).delete()
             continue
         with anyio.fail_after(60):
-            while [w async for w in client.list(workspace_ids=[name])]:
+            while await client.list(workspace_ids=[name]):
                 await anyio.sleep(0.05)
     with anyio.fail_after(60):
         while containers() - before:
@@ -172,35 +172,45 @@ async def test_names_that_are_refused_with_the_reason(make: Make, name: str) -> 
 
 
 async def test_watch_tells_of_states_and_phases(client: workspaced.Client, make: Make) -> None:
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    states: list[str] = []
-    ready = anyio.Event()
+    label = uuid.uuid4().hex[:12]
+    sentinel = await make(labels={"watch": label})
+    seen: list[tuple[str, str]] = []
+    phases: set[str] = set()
+    watching = anyio.Event()
 
     async def watch() -> None:
-        async for change in client.watch(workspace_ids=[name], on_ready=ready.set):
-            states.append(change.state)
-            if change.state == "DELETED":
-                return
+        async with client.watch(labels={"watch": label}) as changes:
+            async for change in changes:
+                watching.set()  # the state there was: from here on every change is told
+                if change.workspace_id == sentinel.id:
+                    continue
+                seen.append((change.workspace_id, change.state))
+                if change.progress is not None:
+                    phases.add(change.progress.phase)
+                if change.state == "DELETED":
+                    return
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(watch)
-            await ready.wait()
-            ws = await make(workspace_id=name)
+            await watching.wait()
+            ws = await make(labels={"watch": label})
             await ws.close()
             await ws.delete()
-    collapsed = [s for i, s in enumerate(states) if i == 0 or states[i - 1] != s]
-    assert collapsed[0] == "INITIALIZING"
-    assert collapsed[-1] == "DELETED"
-    assert "READY" in collapsed
+    assert {workspace_id for workspace_id, _ in seen} == {ws.id}
+    states = [state for _, state in seen]
+    assert states[0] == "INITIALIZING"
+    assert states[-1] == "DELETED"
+    assert "READY" in states
+    assert phases & {"CREATING", "STARTING", "CONNECTING"}
 
 
-async def test_list_pages_and_filters(client: workspaced.Client, make: Make) -> None:
+async def test_list_filters(client: workspaced.Client, make: Make) -> None:
     label = uuid.uuid4().hex[:8]
     made = [await make(labels={"suite": label, "n": str(n)}) for n in range(3)]
-    listed = [w.workspace_id async for w in client.list(labels={"suite": label}, page_size=2)]
+    listed = [w.workspace_id for w in await client.list(labels={"suite": label})]
     assert listed == [ws.id for ws in made]
-    one = [w.workspace_id async for w in client.list(labels={"suite": label, "n": "1"})]
+    one = [w.workspace_id for w in await client.list(labels={"suite": label, "n": "1"})]
     assert one == [made[1].id]
 
 

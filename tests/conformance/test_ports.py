@@ -41,7 +41,7 @@ async def test_tunnel_carries_bytes_and_half_closes(ws: workspaced.Workspace) ->
 
 async def test_ports_are_listed_with_their_process(ws: workspaced.Workspace) -> None:
     _, port = await echo_port(ws)
-    listed = {p.port: p.process_id async for p in ws.ports()}
+    listed = {p.port: p.process_id for p in await ws.ports()}
     assert listed[port] == "echo"
 
 
@@ -54,8 +54,8 @@ async def test_nothing_listens(ws: workspaced.Workspace) -> None:
 
 async def test_forward(ws: workspaced.Workspace) -> None:
     _, port = await echo_port(ws)
-    async with ws.forward(port) as local_port:
-        async with await anyio.connect_tcp("127.0.0.1", local_port) as connection:
+    async with ws.forward(port) as forward:
+        async with await anyio.connect_tcp("127.0.0.1", forward.local_port) as connection:
             await connection.send(b"abc")
             await connection.send_eof()
             assert await connection.receive() == b"cba"

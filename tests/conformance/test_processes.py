@@ -61,7 +61,7 @@ async def test_cannot_start_is_an_error_of_its_own(ws: workspaced.Workspace) -> 
         await ws.run(["./not-executable"])
     with pytest.raises(workspaced.ProcessStartFailed):
         await ws.run("true", cwd="no-such-directory")
-    assert [p async for p in ws.processes()] == []
+    assert [p for p in await ws.processes()] == []
 
 
 async def test_a_background_child_does_not_hold_the_call(ws: workspaced.Workspace) -> None:
@@ -134,10 +134,10 @@ async def test_unknown_process(ws: workspaced.Workspace) -> None:
         await ws.attach("no-such-process")
 
 
-async def test_ps_lists_and_pages(ws: workspaced.Workspace) -> None:
+async def test_ps_lists_by_start(ws: workspaced.Workspace) -> None:
     for number in range(7):
         await ws.start("sleep 100", process_id=f"p{number}")
-    assert [p.process_id async for p in ws.processes(page_size=3)] == [f"p{n}" for n in range(7)]
+    assert [p.process_id for p in await ws.processes()] == [f"p{n}" for n in range(7)]
 
 
 async def test_usage_is_reported(ws: workspaced.Workspace) -> None:

@@ -42,7 +42,7 @@ class Cli:
 
     def run(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run(
-            self.command(*arguments), input=stdin, capture_output=True, env=self.environment, timeout=60
+            self.command(*arguments), input=stdin, capture_output=True, env=self.environment, timeout=60, check=False
         )
         assert done.returncode == code, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
         return done

@@ -13,7 +13,7 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 
 class TerminalSession:
@@ -31,10 +31,10 @@ class TerminalSession:
             stderr=self._slave,
             env={"TERM": "xterm", **env},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  (one system call)
         )
 
-    def __enter__(self) -> TerminalSession:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -1,7 +1,7 @@
 """Directories as one stream: packed here and unpacked there, or the other way round.
 
-The other end is ``python3 -c`` in the workspace, which is there since the guest needs it. What comes from a workspace is
-not trusted: nothing is written outside of the destination, or through a link.
+The other end is ``python3 -c`` in the workspace, which is there since the guest needs it. What comes from a workspace
+is not trusted: nothing is written outside of the destination, or through a link.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def pack(root: Path, write: Callable[[bytes], None], tally: Tally) -> None:
                 tar.addfile(member)
             elif stat.S_ISLNK(found.st_mode):
                 member.type = tarfile.SYMTYPE
-                member.linkname = os.readlink(path)
+                member.linkname = str(path.readlink())
                 tar.addfile(member)
                 tally.files += 1
             else:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from .session import DEFAULT_SERVER, Session
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def version_text() -> str:
@@ -121,52 +120,34 @@ class ProgramCommand(Command):
         return list(args)
 
 
-class Size(click.ParamType):
+def parse_size(text: str) -> int:
     """Bytes, with an optional unit: ``512m``, ``2g``, ``1.5GiB``. Units are powers of 1024."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)(?:i?b)?", str(value).strip().lower())
-        if not match:
-            self.fail(f"{value!r} is no size; write for example 512m or 2g", param, ctx)
-        return int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)(?:i?b)?", text.strip().lower())
+    if not match:
+        raise click.BadParameter(f"{text!r} is no size; write for example 512m or 2g")
+    return int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
 
 
-class Time(click.ParamType):
+def parse_time(text: str) -> float:
     """Seconds, with an optional unit: ``90``, ``1.5s``, ``10m``, ``2h``."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|m|h|d)?", str(value).strip().lower())
-        if not match:
-            self.fail(f"{value!r} is no time; write for example 90s, 10m or 2h", param, ctx)
-        return float(match[1]) * {None: 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|m|h|d)?", text.strip().lower())
+    if not match:
+        raise click.BadParameter(f"{text!r} is no time; write for example 90s, 10m or 2h")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
 
 
-class Pair(click.ParamType):
-    """``NAME=VALUE``; with ``inherit`` a bare ``NAME`` takes the value of this shell's environment."""
+def parse_pair(text: str) -> tuple[str, str]:
+    """``NAME=VALUE``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+    return name, value
 
-    name = "name=value"
 
-    def __init__(self, *, inherit: bool = False) -> None:
-        self.inherit = inherit
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        import os
-
-        if isinstance(value, tuple):
-            return value
-        name, equals, content = str(value).partition("=")
-        if not equals and self.inherit and name:
-            if name not in os.environ:
-                self.fail(f"{name} is not set here; write {name}=VALUE", param, ctx)
-            return name, os.environ[name]
-        if not equals or not name:
-            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
-        return name, content
+def parse_variable(text: str) -> tuple[str, str]:
+    """``NAME=VALUE``, or ``NAME`` for a variable that is to have the value it has here."""
+    if not text or "=" in text:
+        return parse_pair(text)
+    if text not in os.environ:
+        raise click.BadParameter(f"{text} is not set here; write {text}=VALUE")
+    return text, os.environ[text]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -131,9 +131,9 @@ class Conversation:
         except (workspaced.StdinClosed, workspaced.ProcessExited):
             return  # the program does not want more: as a closed pipe, nothing that its user has to know
 
-    def _aside(self, coroutine: object) -> None:
-        """Run beside the output. What fails there fails the conversation."""
-        task: asyncio.Task[None] = asyncio.ensure_future(coroutine)  # type: ignore[arg-type]
+    def _aside(self, coroutine: Coroutine[object, object, None]) -> None:
+        """Run beside the output."""
+        task = asyncio.create_task(coroutine)
         self._side_tasks.add(task)
         task.add_done_callback(self._aside_done)
 

@@ -159,6 +159,8 @@ async def _is_directory(workspace: workspaced.Workspace, path: str) -> bool:
 async def _upload_directory(
     workspace: workspaced.Workspace, root: Path, path: str, advance: Advance, tally: Tally
 ) -> None:
+    import workspaced
+
     loop = asyncio.get_running_loop()
     total = await asyncio.to_thread(archive.content_bytes, root)
     async with workspace.exec(
@@ -173,14 +175,21 @@ async def _upload_directory(
         try:
             await asyncio.to_thread(archive.pack, root, write, tally)
             await process.close_stdin()
-        except Exception as error:
-            await _explain(process, complaints, error, path)
+        except (workspaced.StdinClosed, workspaced.ProcessExited):
+            # The other end gave up; what it said is more than that it did.
+            await _check(process, await complaints, path, Tally())
+            raise
+        except BaseException:
+            complaints.cancel()
+            raise
         await _check(process, await complaints, path, tally)
 
 
 async def _download_directory(
     workspace: workspaced.Workspace, path: str, root: Path, advance: Advance, tally: Tally
 ) -> None:
+    import workspaced
+
     loop = asyncio.get_running_loop()
     complaints: list[bytes] = []
     total: int | None = None
@@ -196,6 +205,8 @@ async def _download_directory(
         async def more() -> bool:
             """Take the next piece of the stream; False at its end."""
             async for event in process:
+                if not isinstance(event, workspaced.Output):
+                    continue  # a gap raises, as `gaps` was not set to "yield"
                 if event.stream == "stdout":
                     pending.extend(event.data)
                     return True
@@ -230,18 +241,10 @@ def _process_id() -> str:
 
 
 async def _complaints(process: workspaced.Process) -> bytes:
-    return b"".join([event.data async for event in process if event.stream == "stderr"])
-
-
-async def _explain(process: workspaced.Process, complaints: asyncio.Task[bytes], error: Exception, path: str) -> None:
-    """Why sending broke off: what the other end said, when it has ended, else the error itself."""
     import workspaced
 
-    if not isinstance(error, (workspaced.StdinClosed, workspaced.ProcessExited)):
-        complaints.cancel()
-        raise error
-    await _check(process, await complaints, path, Tally())
-    raise error
+    outputs = [event async for event in process if isinstance(event, workspaced.Output)]
+    return b"".join([event.data for event in outputs if event.stream == "stderr"])
 
 
 async def _check(process: workspaced.Process, complaints: bytes, path: str, tally: Tally) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .arguments import Pair, ProgramCommand, Time
+from .arguments import ProgramCommand, parse_time, parse_variable
 from .conversation import Conversation, converse
 from .names import workspace_names
 from .session import Session
@@ -33,10 +33,10 @@ def local_terminal() -> Terminal | None:
 @click.option("-t", "--tty", is_flag=True, help="Run in a pseudo-terminal. With -i this terminal becomes it.")
 @click.option("-d", "--detach", is_flag=True, help="Print the process's id and leave it running.")
 @click.option("--id", "process_id", metavar="ID", help="Id of the process, for attach; made up if not given.")
-@click.option("-e", "--env", multiple=True, type=Pair(inherit=True), metavar="NAME[=VALUE]", help="Environment.")
+@click.option("-e", "--env", multiple=True, type=parse_variable, metavar="NAME[=VALUE]", help="Environment.")
 @click.option("-w", "--cwd", default="", metavar="DIR", help="Directory, relative to the workspace's.")
 @click.option("-u", "--user", default="", metavar="USER", help="User to run as.")
-@click.option("--timeout", type=Time(), metavar="TIME", help="End the whole process tree after this time.")
+@click.option("--timeout", type=parse_time, metavar="TIME", help="End the whole process tree after this time.")
 @click.option("--shell", is_flag=True, help="COMMAND is one line for /bin/sh.")
 @click.pass_obj
 def execute(

@@ -13,29 +13,21 @@ from .names import workspace_names
 from .session import Session
 
 
-class PortPair(click.ParamType):
-    """``REMOTE``, ``LOCAL:REMOTE`` or ``:REMOTE`` for any free local port."""
-
-    name = "ports"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        local, colon, remote = str(value).rpartition(":")
-        if not colon:
-            local = remote
-        try:
-            ports = int(local or 0), int(remote)
-        except ValueError:
-            ports = -1, -1
-        if not (0 <= ports[0] < 65536 and 0 < ports[1] < 65536):
-            self.fail(f"{value!r} is not REMOTE or LOCAL:REMOTE, with ports from 1 to 65535", param, ctx)
-        return ports
+def parse_ports(text: str) -> tuple[int, int]:
+    """Local and remote port: ``REMOTE``, ``LOCAL:REMOTE``, or ``:REMOTE`` for any free local one (0)."""
+    local, colon, remote = text.rpartition(":")
+    try:
+        ports = int(local or 0) if colon else int(remote), int(remote)
+    except ValueError:
+        ports = -1, -1
+    if not (0 <= ports[0] < 65536 and 0 < ports[1] < 65536):
+        raise click.BadParameter(f"{text!r} is not REMOTE or LOCAL:REMOTE, with ports from 1 to 65535")
+    return ports
 
 
 @click.command(cls=Command)
 @click.argument("workspace_id", metavar="ID", shell_complete=workspace_names)
-@click.argument("ports", metavar="[LOCAL:]REMOTE...", nargs=-1, required=True, type=PortPair())
+@click.argument("ports", metavar="[LOCAL:]REMOTE...", nargs=-1, required=True, type=parse_ports)
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="IP", help="Local address to listen on.")
 @click.option(
     "--host", default="", metavar="HOST", help="Host to connect to, as seen from inside; itself if not given."

@@ -38,7 +38,7 @@ class Root(click.Group):
         complete_var: str | None = None,
         standalone_mode: bool = True,
         **extra: Any,
-    ) -> Any:
+    ) -> Any:  # noqa: RET503  (it does not return from `_exit`)
         """Run, and exit; without ``standalone_mode`` return the exit code, or raise what click raises."""
         arguments = list(sys.argv[1:] if args is None else args)
         if not standalone_mode:

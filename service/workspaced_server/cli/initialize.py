@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import Command, Pair, Size, Time
+from .arguments import Command, parse_pair, parse_size, parse_time, parse_variable
 from .names import workspace_names
 from .output import plain, visible
 from .session import Session
@@ -38,25 +38,25 @@ PHASES = {
 @click.option("--image", default="", metavar="IMAGE", help="Container image; any with python3 3.9 or newer.")
 @click.option("--template", default="", metavar="NAME", help="Template of the server's configuration to start from.")
 @click.option(
-    "-e", "--env", multiple=True, type=Pair(inherit=True), metavar="NAME[=VALUE]", help="Environment of every process."
+    "-e", "--env", multiple=True, type=parse_variable, metavar="NAME[=VALUE]", help="Environment of every process."
 )
-@click.option("-l", "--label", multiple=True, type=Pair(), metavar="NAME=VALUE", help="Label, to find it by.")
+@click.option("-l", "--label", multiple=True, type=parse_pair, metavar="NAME=VALUE", help="Label, to find it by.")
 @click.option("--cpus", type=click.FloatRange(min=0, min_open=True), metavar="N", help="CPUs, for example 1.5.")
-@click.option("--memory", type=Size(), metavar="SIZE", help="Memory, for example 512m or 2g.")
-@click.option("--disk", type=Size(), metavar="SIZE", help="Disk.")
+@click.option("--memory", type=parse_size, metavar="SIZE", help="Memory, for example 512m or 2g.")
+@click.option("--disk", type=parse_size, metavar="SIZE", help="Disk.")
 @click.option("--pids", type=click.IntRange(1), metavar="N", help="Processes and threads.")
 @click.option("--network", metavar="POLICY", help="default, none, or the hosts to allow, separated by commas.")
 @click.option("--user", default="", metavar="USER", help="User, or uid:gid, that processes run as.")
 @click.option("--workdir", default="", metavar="DIR", help="Its directory inside the sandbox.")
 @click.option("--persistent/--ephemeral", default=None, help="Whether files outlive close; else as the backend can.")
-@click.option("--idle-timeout", type=Time(), metavar="TIME", help="Close it when it was not used for so long.")
+@click.option("--idle-timeout", type=parse_time, metavar="TIME", help="Close it when it was not used for so long.")
 @click.option("--install-python", is_flag=True, help="Install python3 where the image has none.")
 @click.option("--host-workdir", metavar="DIR", help="Docker: directory of the engine's host to mount as its directory.")
 @click.option("--runtime", metavar="NAME", help="Docker: container runtime, for example runsc.")
 @click.option("--read-only-root", is_flag=True, help="Docker: mount the root file system read-only.")
 @click.option("--directory", metavar="DIR", help="Local: directory of the server's machine to use.")
 @click.pass_obj
-def init(session: Session, **given: Any) -> None:
+def init(session: Session, /, **given: Any) -> None:
     """Make a workspace, wait until it can be used, and print its id.
 
     With the --id of one that exists: come back to it, resumed when it was closed, recovered when its sandbox was lost.

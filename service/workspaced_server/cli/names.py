@@ -26,10 +26,10 @@ def _ask(
 
     try:
         names = session.run(call)
-    except Exception as error:  # noqa: BLE001  (a message would land in the middle of the user's command line)
+    except Exception as error:
         if describe(error) is None:
             raise
-        return []
+        return []  # a message would land in the middle of the user's command line
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -44,7 +44,7 @@ def workspace_names(context: click.Context, parameter: click.Parameter, incomple
 
 def process_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of processes in the workspace that was named before."""
-    workspace_id = context.params.get("workspace_id")
+    workspace_id: str = context.params.get("workspace_id") or ""
 
     async def ask(client: workspaced.Client) -> list[str]:
         return [info.process_id for info in await client.workspace(workspace_id).processes()]

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -102,7 +102,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, datetime):
-        return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -153,7 +153,7 @@ def age(since: datetime | None) -> str:
     """How long ago, in one unit: ``12s``, ``5m``, ``3h``, ``9d``."""
     if since is None:
         return "-"
-    seconds = max(0, int((datetime.now(timezone.utc) - since).total_seconds()))
+    seconds = max(0, int((datetime.now(UTC) - since).total_seconds()))
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length}{unit}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .arguments import Command, Pair
+from .arguments import Command, parse_pair
 from .failure import USAGE, Failure
 from .session import Session
 
@@ -42,7 +42,7 @@ def load_config(path: Path | None, flags: dict[str, object] | None = None) -> Co
     "--set",
     "settings",
     multiple=True,
-    type=Pair(),
+    type=parse_pair,
     metavar="KEY=VALUE",
     help="Any other setting, for example docker.enabled=false.",
 )

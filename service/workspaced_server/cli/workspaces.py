@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .arguments import Command, Pair, Time
+from .arguments import Command, parse_pair, parse_time
 from .failure import Failure, describe, report
 from .initialize import BACKENDS
 from .names import process_names, workspace_names
@@ -21,7 +21,7 @@ STATES = ("initializing", "ready", "closing", "closed", "degraded", "deleting", 
 
 
 @click.command(cls=Command)
-@click.option("-l", "--label", multiple=True, type=Pair(), metavar="NAME=VALUE", help="Only those with this label.")
+@click.option("-l", "--label", multiple=True, type=parse_pair, metavar="NAME=VALUE", help="Only those with this label.")
 @click.option("--state", multiple=True, type=click.Choice(STATES), help="Only those in this state.")
 @click.option("--backend", multiple=True, type=click.Choice(BACKENDS), help="Only those on this backend.")
 @click.option("-q", "--quiet", is_flag=True, help="Print ids only.")
@@ -113,7 +113,7 @@ def _each(
 @click.command(cls=Command)
 @ids_argument
 @click.option(
-    "--grace", type=Time(), metavar="TIME", help="Time that processes have to end by themselves; 5s if not given."
+    "--grace", type=parse_time, metavar="TIME", help="Time that processes have to end by themselves; 5s if not given."
 )
 @click.pass_obj
 def close(session: Session, workspace_ids: tuple[str, ...], grace: float | None) -> None:
