@@ -19,7 +19,8 @@ def serve(options: dict[str, str]) -> int:
     """`serve`: in the foreground, or as a daemon that is ready when this returns."""
     os.makedirs(options["--state"], mode=0o700, exist_ok=True)
     if "--foreground" in options:
-        return _run(options, -1)
+        # Whoever started it in the foreground reads the same word there.
+        return _run(options, os.dup(1))
     return _start(options)
 
 
@@ -67,9 +68,9 @@ def _start(options: dict[str, str]) -> int:
     os.wait()
     answer = os.read(ready, 4096)
     os.close(ready)
-    if answer == b"ready":
+    if answer == b"ready\n":
         return 0
-    sys.stderr.write(f"workspaced guest: {answer.decode('utf-8', 'replace') or 'the daemon ended at once'}\n")
+    sys.stderr.write(f"workspaced guest: {answer.decode('utf-8', 'replace').strip() or 'the daemon ended at once'}\n")
     return 1
 
 
@@ -77,9 +78,8 @@ def _run(options: dict[str, str], ready: int) -> int:
     from .server import AlreadyRunning, serve
 
     def tell(answer: bytes) -> None:
-        if ready >= 0:
-            os.write(ready, answer)
-            os.close(ready)
+        os.write(ready, answer + b"\n")
+        os.close(ready)
 
     try:
         configuration = _configuration(options)
@@ -88,8 +88,7 @@ def _run(options: dict[str, str], ready: int) -> int:
         # Someone else was faster; it answers, or the next dial says that it does not.
         tell(b"ready")
     except (OSError, ValueError) as error:
-        if ready < 0:
-            raise
+        sys.stderr.write(f"workspaced guest: {error}\n")
         tell(str(error).encode("utf-8", "replace"))
         return 1
     return 0

@@ -120,6 +120,8 @@ class Guest:
     def end(self, reason: str, then: Callable[[], None] | None = None) -> None:
         """Says GOAWAY everywhere and, once that is sent, leaves the loop or calls `then`."""
         self.stopping = True
+        if self.listener is not None:
+            self.listener.pause()
         for channel in list(self.channels):
             channel.go_away(reason)
         self._end_when_quiet(then or self.loop.stop)

@@ -52,6 +52,7 @@ class Process:
         self.exit_time: float | None = None
         self.exit: Params | None = None
         self.leader_exited = False
+        self.session_left = False
         self.output_incomplete = False
         self.drained = False
         self.recovered = False
@@ -104,6 +105,11 @@ class Process:
             output.start()
         if self.spec.timeout is not None:
             self.timeout_timer = self.loop.call_later(self.spec.timeout, self._on_timeout)
+
+    @property
+    def tree_pid(self) -> int:
+        """The pid by which the tree can be found; 0 once the kernel may have given it to a stranger."""
+        return self.pid if not self.leader_exited or self.session_left else 0
 
     def describe(self) -> Params:
         """The process object of the protocol."""
@@ -320,6 +326,7 @@ class Process:
 
     def _on_reaped(self, status: int, usage: Any) -> None:
         self.leader_exited = True
+        self.session_left = _group_lives(self.pid)
         self.status = status
         self.usage = {
             "user_seconds": usage.ru_utime,
@@ -413,6 +420,17 @@ class Process:
                 "start_ticks": self.start_ticks,
             }
         )
+
+
+def _group_lives(pid: int) -> bool:
+    # As long as a group or session has a member, its number is given to nobody else.
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def signal_name(number: int) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 RETENTION_SECONDS = 600.0
 _MAX_PROCESSES = 4096
 _MAX_LABELS = 64
+_MAX_KILL_ROUNDS = 20
 _STOP_REASONS = ("CANCELLED", "WORKSPACE_STOPPED")
 
 
@@ -115,15 +116,17 @@ class Processes:
         self.add(process)
         return process
 
-    def _kill_left(self, lost: list[Process]) -> None:
+    def _kill_left(self, lost: list[Process], rounds: int = 0) -> None:
         table = Table()
         left = 0
         for process in lost:
-            members = table.tree(process.pid, process.start_ticks, process.id, self.guest.key)
+            # Nobody has kept the number of a dead leader from being used again, so it says nothing here.
+            pid = process.pid if table.lives(process.pid, process.start_ticks) else 0
+            members = table.tree(pid, process.start_ticks, process.id, self.guest.key)
             left += len(signal_members(members, signal.SIGKILL))
-        if left:
+        if left and rounds < _MAX_KILL_ROUNDS:
             # What was forked meanwhile is found again until nothing is.
-            self.guest.loop.call_later(0.05, self._kill_left, lost)
+            self.guest.loop.call_later(0.05 * (1 + rounds), self._kill_left, lost, rounds + 1)
 
     def _retain(self, process: Process) -> None:
         exit_time = process.exit_time if process.exit_time is not None else time.time()

@@ -59,6 +59,11 @@ class Table:
                     self._children.setdefault(found.parent, []).append(found)
                     self._sessions.setdefault(found.session, []).append(found)
 
+    def lives(self, pid: int, start: int) -> bool:
+        """Whether the process with this pid is still the one that was started then."""
+        found = self._entries.get(pid)
+        return found is not None and found.start == start
+
     def tree(self, pid: int, start: int, process_id: str, key: str) -> list[Entry]:
         """The living members of a tree whose leader has this pid and start time, the leader first if it lives.
 

@@ -49,6 +49,18 @@ class Listener:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
         self._waiting.add(Channel(self._guest, connection))
 
+    def pause(self) -> None:
+        """Accepts nobody; who connects meanwhile waits for `unpause`, also across an exec. Idempotent."""
+        self._guest.loop.remove(self.socket.fileno())
+        for channel in self._waiting:
+            if channel.waiting:
+                channel.close()
+        self._waiting.clear()
+
+    def unpause(self) -> None:
+        """Accepts again."""
+        self._guest.loop.add(self.socket.fileno(), READ, self._on_ready)
+
     def close(self) -> None:
         """Takes no more channels."""
         self._guest.loop.remove(self.socket.fileno())

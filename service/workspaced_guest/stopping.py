@@ -79,7 +79,7 @@ class Stopper:
         return len(signal_members(members, number))
 
     def _tree(self, table: Table, process: Process) -> list[Entry]:
-        return table.tree(process.pid, process.start_ticks, process.id, self._key)
+        return table.tree(process.tree_pid, process.start_ticks, process.id, self._key)
 
     def _schedule(self, when: float) -> None:
         if self._timer is not None:

@@ -133,6 +133,7 @@ def replace(guest: Guest, path: str) -> None:
             os.set_inheritable(fd, False)
         log.write(f"upgrade: {error}")
         guest.stopping = False
+        guest.listener.unpause()
 
 
 def resume(state_dir: str, bundle: str) -> int:
@@ -178,6 +179,7 @@ def _snapshot(process: Process, keep: list[int]) -> Params:
         "spec": process.spec.raw,
         "start_ticks": process.start_ticks,
         "leader_exited": process.leader_exited,
+        "session_left": process.session_left,
         "status": process.status,
         "usage": process.usage,
         "stop_reason": process.stop_reason,
@@ -204,6 +206,7 @@ def _adopt(guest: Guest, snapshot: Params) -> None:
     for name in (
         "start_ticks",
         "leader_exited",
+        "session_left",
         "status",
         "usage",
         "stop_reason",

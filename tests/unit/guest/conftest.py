@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.scripted_stream import ScriptedGuest
+from tests.unit.guest.running import client, guest, interpreter  # noqa: F401  (fixtures)
 
 
 @pytest.fixture
@@ -23,3 +25,13 @@ def scripted_guest(tmp_path: Path) -> Iterator[ScriptedGuest]:
 def work(scripted_guest: ScriptedGuest) -> Path:
     """The workdir."""
     return Path(scripted_guest.workdir)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB; mounting it needs root, as the tests' container has."""
+    directory = tmp_path / "small"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", directory], check=True)
+    yield directory
+    subprocess.run(["umount", directory], check=True)
