@@ -156,13 +156,20 @@ def check_listen(config: Config) -> None:
         raise ConfigError("tls.require_client_certificate needs tls.client_ca")
     if auth.certificates and tls.client_ca is None:
         raise ConfigError("auth.certificates needs tls.client_ca")
-    if not is_private(config.listen) and not config.insecure and not (tls.enabled and auth.enabled):
+    if not _is_private("listen", config.listen) and not config.insecure and not (tls.enabled and auth.enabled):
         raise ConfigError(
             f"listen = {config.listen!r} can be reached from other machines: configure TLS (tls.certificate, tls.key) "
             "and authentication (auth.token_file or auth.certificates), or say --insecure"
         )
-    if config.admin_listen and not is_private(config.admin_listen):
+    if config.admin_listen and not _is_private("admin_listen", config.admin_listen):
         raise ConfigError(f"admin_listen = {config.admin_listen!r} must be a loopback address or a Unix socket")
+
+
+def _is_private(key: str, address: str) -> bool:
+    try:
+        return is_private(address)
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def is_private(address: str) -> bool:

@@ -228,9 +228,8 @@ def test_ctrl_c_reaches_the_job_in_the_terminal(cli: Cli, docker: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_the_terminal_is_restored_after_a_signal(cli: Cli, docker: str, number: signal.Signals) -> None:
-    with cli.terminal("exec", "-it", docker, "--", "cat") as terminal:
-        terminal.type("hello\r")
-        terminal.expect("hello")
+    with cli.terminal("exec", "-it", docker, "--", "sh", "-c", "echo up; exec cat") as terminal:
+        terminal.expect("up")
         assert terminal.raw
         terminal.process.send_signal(number)
         assert terminal.wait() == 128 + number
@@ -282,8 +281,8 @@ def test_top_and_less_draw_and_leave(cli: Cli, docker: str) -> None:
         terminal.expect("line 23")
         terminal.type("G")
         terminal.expect("line 500")
-        terminal.type("/line 77$\r")
-        terminal.expect("line 77")
+        terminal.type("?line 77$\r")
+        terminal.expect("line 77\r\n")
         terminal.type("q")
         assert terminal.wait() == 0
 

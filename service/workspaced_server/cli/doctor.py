@@ -87,9 +87,8 @@ def _here(session: Session, path: Path | None, state_dir: Path | None) -> list[F
         failure = describe(error)
         if failure is None:
             raise
-        server = [
-            Finding("server", "failed", f"{session.server}: {failure.message}. {failure.hint}".rstrip(". ") + ".")
-        ]
+        hint = f". {failure.hint[:1].upper()}{failure.hint[1:]}" if failure.hint else ""
+        server = [Finding("server", "failed", f"{session.server}: {failure.message}{hint}")]
     else:
         answers = True
         who = f"you are {info.principal} ({', '.join(info.scopes)})"

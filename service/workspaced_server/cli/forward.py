@@ -46,7 +46,7 @@ def forward(session: Session, workspace_id: str, ports: tuple[tuple[int, int], .
             await workspace.info()  # a wrong id is told now, not at the first connection
             for local, remote in ports:
                 opened = workspace.forward(remote, local, host=host, local_host=address)
-                local = await stack.enter_async_context(opened)
+                local = (await stack.enter_async_context(opened)).local_port
                 if session.json:
                     session.printer.line(
                         {"event": "listening", "address": address, "port": local, "remote_port": remote}

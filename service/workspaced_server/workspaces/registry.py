@@ -227,17 +227,23 @@ class Registry:
             return str(found)
 
     def _migrate(self) -> None:
+        present: object = None
         with self._engine.begin() as connection:
             if sa.inspect(connection).has_table("alembic_version"):
                 present = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
                 if present == REVISION:
                     return
             from alembic import command, config
+            from alembic.util import CommandError
 
             settings = config.Config()
             settings.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
             settings.attributes["connection"] = connection
-            command.upgrade(settings, "head")
+            try:
+                command.upgrade(settings, "head")
+            except CommandError as error:
+                # The registry of a newer server: this one cannot know what its tables mean.
+                raise RegistryUnavailable(f"a newer server has written it (its schema is {present})") from error
 
 
 def _translated(work: Callable[[], T]) -> T:

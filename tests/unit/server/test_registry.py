@@ -142,3 +142,17 @@ async def test_a_registry_that_cannot_be_used_is_told(tmp_path: Path) -> None:
         await registry.get("x")
     assert "workspaces" not in caught.value.message
     await registry.aclose()
+
+
+async def test_the_registry_of_a_newer_server_is_refused_as_it_is(tmp_path: Path) -> None:
+    registry = await Registry.open(tmp_path / "r.db")
+    await registry.aclose()
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'r.db'}")
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = 'from_the_future'"))
+    with pytest.raises(RegistryUnavailable) as caught:
+        await Registry.open(tmp_path / "r.db")
+    assert "newer" in caught.value.detail
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar() == "from_the_future"
+    engine.dispose()
