@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno as _errno
 import os
 
+_MAX_TEXT = 4096
+
 
 class Fault(Exception):
     """An operation failed in a way that its caller should hear about.
@@ -21,8 +23,17 @@ class Fault(Exception):
         self.metadata = {key: str(value) for key, value in metadata.items()}
 
     def payload(self) -> dict[str, object]:
-        """The JSON object of the ERROR frame."""
-        return {"code": self.code, "reason": self.reason, "message": self.message, "metadata": self.metadata}
+        """The JSON object of the ERROR frame; texts are cut to what one frame holds."""
+        return {
+            "code": self.code,
+            "reason": self.reason,
+            "message": _cut(self.message),
+            "metadata": {key: _cut(value) for key, value in self.metadata.items()},
+        }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
 
 
 def invalid(message: str, **metadata: object) -> Fault:

@@ -14,6 +14,7 @@ import os
 import stat
 
 from . import params as read
+from . import wire
 from .fault import from_os_error, invalid
 from .filestat import describe_entry
 from .glob import Glob
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     Params = dict[str, Any]
 
 PAGE_LIMIT = 1000
-# RESULT is one frame of at most 256 KiB.
-_PAGE_BYTES = 192 * 1024
+# RESULT is one frame of at most 256 KiB; the last entry, its token and a directory that may not be read come on top.
+_PAGE_BYTES = 128 * 1024
 # Names of one directory that are sorted at a time.
 _BLOCK = 4096
 # A path longer than this could not be used in another call.
@@ -148,7 +149,7 @@ class _Page:
             return
         if self.glob is None or self.glob.matches(states):
             self.entries.append(entry)
-            self.room -= _size(entry)
+            self.room -= len(wire.encode_json(entry)) + 1
         is_directory = entry["type"] == "directory" and self._goes_on(states, path)
         if is_directory:
             try:
@@ -168,7 +169,7 @@ class _Page:
     def _deny(self, path: str) -> None:
         if path not in self.denied:
             self.denied.append(path)
-            self.room -= 6 * len(path) + 4
+            self.room -= len(wire.encode_json({"": path}))
 
     def _goes_on(self, states: frozenset[int], path: str) -> bool:
         if self.depth and len(self.trail) + 1 >= self.depth:
@@ -196,12 +197,6 @@ def _names(stream: BlockingStream, cursor: TreeCursor, after: str | None) -> Ite
         if len(block) < _BLOCK:
             return
         bound = block[-1]
-
-
-def _size(entry: Params) -> int:
-    # As JSON with every character that is not ASCII escaped.
-    texts = entry["path"], entry["name"], entry.get("target", ""), entry["user"], entry["group"]
-    return 260 + sum(len(text) if text.isascii() else 6 * len(text) for text in texts)
 
 
 def _first(after: list[str]) -> str | None:

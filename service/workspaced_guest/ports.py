@@ -8,8 +8,10 @@ import socket
 import struct
 
 from . import params as read
-from .fault import Fault, shorten
+from .fault import Fault, invalid, shorten
 from .loop import READ, WRITE
+from .proctree import ID_VARIABLE, KEY_VARIABLE
+from .spec import check_id
 from .stream import blocking
 
 TYPE_CHECKING = False
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 64 * 1024
 _DIAL_SECONDS = 10.0
 _LISTEN = "0A"
-_ENVIRONMENT_MARK = b"WORKSPACED_PROCESS_ID="
+# A page of the longest entries fits one frame.
+_PAGE_LIMIT = 500
+_MAX_ENVIRONMENT = 1 << 20
 
 
 def dial(guest: Guest, stream: Stream, params: Params) -> None:
@@ -88,7 +92,10 @@ class _Tunnel:
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             fault = Fault(
-                "UNAVAILABLE", "HOST_NOT_FOUND", f"{shorten(self._host)}: no such host", host=shorten(self._host)
+                "FAILED_PRECONDITION",
+                "HOST_NOT_FOUND",
+                f"{shorten(self._host)}: no such host",
+                host=shorten(self._host),
             )
             self._loop.call_threadsafe(self._fail, fault)
             return
@@ -235,7 +242,7 @@ class _Tunnel:
 
     def _broken(self, error: OSError) -> None:
         message = f"the connection to {self._name()} broke: {error.strerror}"
-        self._fail(Fault("UNAVAILABLE", "CONNECTION_BROKEN", message, errno=_errno_name(error)))
+        self._fail(Fault("ABORTED", "CONNECTION_BROKEN", message, errno=_errno_name(error)))
 
     def _timed_out(self) -> None:
         self._timer = None
@@ -296,30 +303,51 @@ def _literal(host: str, port: int) -> Address | None:
 
 
 def list_ports(guest: Guest, stream: BlockingStream, params: Params) -> Params:
-    """The listening TCP sockets of the workspace, by port; reads only.
+    """A page of the listening TCP sockets, by port and address; reads only.
 
-    Pid and process id only where they may be seen.
+    Pid only where it may be seen, process id only of processes of this guest. Sockets that share a port are one entry.
     """
+    size = read.integer(params, "page_size", _PAGE_LIMIT, high=_PAGE_LIMIT) or _PAGE_LIMIT
+    after = _page_start(read.text(params, "page_token", "", limit=64))
     listening: dict[int, tuple[int, str]] = {}  # socket inode → port, address
     for name in ("tcp", "tcp6"):
-        try:
-            with open(f"/proc/net/{name}", encoding="ascii") as table:
-                listening.update(parse_table(table.read()))
-        except FileNotFoundError:
-            continue  # a kernel without IPv6
-    owners = _owners(stream, set(listening))
+        listening.update(parse_table(_read_table(name)))
+    wanted = sorted({place for place in listening.values() if place > after})
+    page = wanted[:size]
+    shown = set(page)
+    owners: dict[tuple[int, str], int] = {}
+    for inode, pid in _owners(stream, {inode for inode, place in listening.items() if place in shown}).items():
+        place = listening[inode]
+        owners[place] = min(pid, owners.get(place, pid))
     ports: list[Params] = []
-    for inode, (port, address) in listening.items():
-        entry: Params = {"port": port, "address": address}
-        pid = owners.get(inode)
-        if pid is not None:
-            entry["pid"] = pid
-            process_id = _process_id(pid)
+    for place in page:
+        entry: Params = {"port": place[0], "address": place[1]}
+        owner = owners.get(place)
+        if owner is not None:
+            entry["pid"] = owner
+            process_id = _process_id(owner, guest.key)
             if process_id is not None:
                 entry["process_id"] = process_id
         ports.append(entry)
-    ports.sort(key=lambda entry: (entry["port"], entry["address"]))
-    return {"ports": ports}
+    token = f"{page[-1][0]} {page[-1][1]}" if len(wanted) > size else ""
+    return {"ports": ports, "next_page_token": token}
+
+
+def _page_start(token: str) -> tuple[int, str]:
+    if not token:
+        return -1, ""
+    port, _, address = token.partition(" ")
+    if not (port.isascii() and port.isdigit()):
+        raise invalid("page_token is not one that was given out", field="page_token")
+    return int(port), address
+
+
+def _read_table(name: str) -> str:
+    try:
+        with open(f"/proc/net/{name}", encoding="ascii") as table:
+            return table.read()
+    except FileNotFoundError:
+        return ""  # a kernel without IPv6
 
 
 def parse_table(table: str) -> dict[int, tuple[int, str]]:
@@ -369,16 +397,20 @@ def _socket_inode(link: str) -> int:
     return int(target[8:-1]) if target.startswith("socket:[") else 0
 
 
-def _process_id(pid: int) -> str | None:
+def _process_id(pid: int, key: str) -> str | None:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = file.read()
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            environment = file.read(_MAX_ENVIRONMENT) or b""
     except OSError:
         return None
-    for entry in environment.split(b"\0"):
-        if entry.startswith(_ENVIRONMENT_MARK):
-            return entry[len(_ENVIRONMENT_MARK) :].decode("utf-8", "replace")
-    return None
+    values = dict(item.partition(b"=")[::2] for item in environment.split(b"\0"))
+    if values.get(KEY_VARIABLE) != key.encode() or ID_VARIABLE not in values:
+        return None
+    try:
+        return check_id(values[ID_VARIABLE].decode("ascii", "replace"))
+    except Fault:
+        # A program may have put there what it liked.
+        return None
 
 
 PORT_OPS: dict[str, Handler] = {

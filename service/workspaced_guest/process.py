@@ -9,8 +9,8 @@ import struct
 import termios
 import time
 
-from . import proctree
-from .fault import Fault
+from . import proctree, wire
+from .fault import Fault, invalid, shorten
 from .output import Output
 from .proctree import ID_VARIABLE
 from .spawn import Child, SpawnError, spawn
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from .processes import Processes
 
     Params = dict[str, Any]
+
+# So few characters fit a frame however they are escaped.
+_SMALL_TEXTS = 20_000
 
 
 class Process:
@@ -81,6 +84,7 @@ class Process:
         account = Account(self.spec.user) if self.spec.user else None
         self.user = account.name if account else guest.user
         self.cwd = os.path.normpath(os.path.join(guest.workdir, self.spec.cwd))
+        self._check_size()
         self.oom_before = self.owner.oom.read()
         try:
             self._write_record()
@@ -105,6 +109,23 @@ class Process:
             output.start()
         if self.spec.timeout is not None:
             self.timeout_timer = self.loop.call_later(self.spec.timeout, self._on_timeout)
+
+    def _check_size(self) -> None:
+        # Every answer about the process has to fit a frame.
+        arguments = self.spec.arguments
+        texts = (
+            sum(map(len, arguments)) + len(self.cwd) + sum(map(len, self.labels)) + sum(map(len, self.labels.values()))
+        )
+        if texts + 4 * len(arguments) < _SMALL_TEXTS:
+            return
+        size = len(wire.encode_json(self.describe()))
+        if size > wire.MAX_DESCRIPTION:
+            self._forget()
+            raise invalid(
+                f"command, directory and labels have {size} bytes as JSON, at most {wire.MAX_DESCRIPTION} are possible",
+                field="shell" if self.spec.shell is not None else "argv",
+                limit=wire.MAX_DESCRIPTION,
+            )
 
     @property
     def tree_pid(self) -> int:
@@ -305,8 +326,8 @@ class Process:
     def _start_fault(self, number: int, of_cwd: bool) -> Fault:
         import errno
 
-        command = self.spec.arguments[0]
-        what = f"the directory {self.cwd}" if of_cwd else command
+        command = shorten(self.spec.arguments[0])
+        what = f"the directory {shorten(self.cwd)}" if of_cwd else command
         return Fault(
             "FAILED_PRECONDITION",
             "PROCESS_START_FAILED",

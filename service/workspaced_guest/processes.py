@@ -7,6 +7,7 @@ import signal
 import time
 
 from . import params as read
+from . import wire
 from .attachment import Attachment
 from .fault import Fault, invalid
 from .journal import JournalStore
@@ -231,9 +232,16 @@ def _list(guest: Guest, stream: Stream, params: Params) -> None:
         if (state is None or (process.exit is None) is (state == "running"))
     )
     found = [key for key in found if key > after]
-    page = found[:size]
-    token = f"{page[-1][0]!r}/{page[-1][1]}" if len(found) > size else ""
-    processes = [guest.processes.by_id[process_id].describe() for _, process_id in page]
+    processes: list[Params] = []
+    room = wire.MAX_DESCRIPTION
+    for _, process_id in found[:size]:
+        process = guest.processes.by_id[process_id].describe()
+        room -= len(wire.encode_json(process)) + 1
+        if processes and room < 0:
+            break
+        processes.append(process)
+    last = found[len(processes) - 1] if len(processes) < len(found) else None
+    token = f"{last[0]!r}/{last[1]}" if last is not None else ""
     stream.result({"processes": processes, "next_page_token": token})
 
 

@@ -103,7 +103,12 @@ class Stream:
 
     def result(self, result: Params) -> None:
         """Ends the stream with success, after everything sent before. Does nothing on a closed stream."""
-        self._emit(wire.RESULT, [wire.encode_json(result)])
+        payload = wire.encode_json(result)
+        if len(payload) > wire.MAX_PAYLOAD:
+            # A frame too long would end the channel of everybody.
+            self.fail(Fault("INTERNAL", "GUEST_ERROR", f"the answer has {len(payload)} bytes, too many for a frame"))
+            return
+        self._emit(wire.RESULT, [payload])
 
     def fail(self, fault: Fault) -> None:
         """Ends the stream with an error; what still waits for credit is dropped. Does nothing on a closed stream."""

@@ -52,6 +52,8 @@ MAX_HELLO = 4096
 MAX_STREAM = 0xFFFFFFFF
 MAX_CREDIT = 1 << 40
 WINDOW = 1 << 20
+# What is kept of one process, as JSON: it has to fit one frame, with what is said around it.
+MAX_DESCRIPTION = MAX_PAYLOAD - 2048
 
 # A record is DATA of an attachment: tag, offset in the journal, then the bytes.
 RECORD = struct.Struct(">BQ")

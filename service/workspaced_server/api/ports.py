@@ -18,6 +18,8 @@ from workspaced_server.api.validation import check, page_size
 from workspaced_server.errors import FieldViolation, invalid
 from workspaced_server.guest.stream import GuestStream
 
+_GUEST_PAGE_LIMIT = 500
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -58,15 +60,15 @@ class PortServicer:
         self, request: port_pb2.ListPortsRequest, context: Context
     ) -> port_pb2.ListPortsResponse:
         check(request)
-        after = _position(request.page_token)
+        params = {
+            "page_size": min(page_size(request.page_size), _GUEST_PAGE_LIMIT),
+            "page_token": answers.guest_page_token(request.page_token),
+        }
         async with use(self._workspaces, request.workspace_id) as handle:
-            result = await handle.guest.call("port.list", {})
-        ports = sorted((_port(item) for item in answers.records(result, "ports")), key=_key)
-        ports = [port for port in ports if after is None or _key(port) > after]
-        size = page_size(request.page_size)
-        token = f"{ports[size - 1].port} {ports[size - 1].address}" if len(ports) > size else ""
+            result = await handle.guest.call("port.list", params)
         return port_pb2.ListPortsResponse(
-            ports=ports[:size], next_page_token=answers.page_token({"next_page_token": token})
+            ports=[_port(item) for item in answers.records(result, "ports")],
+            next_page_token=answers.page_token(result),
         )
 
 
@@ -87,16 +89,3 @@ def _port(item: answers.Answer) -> port_pb2.Port:
         process_id=answers.text(item, "process_id"),
         pid=answers.integer(item, "pid", high=0x7FFFFFFF),
     )
-
-
-def _key(port: port_pb2.Port) -> tuple[int, str]:
-    return port.port, port.address
-
-
-def _position(token: str) -> tuple[int, str] | None:
-    if not token:
-        return None
-    number, separator, address = answers.guest_page_token(token).partition(" ")
-    if not separator or not (number.isascii() and number.isdigit()) or len(number) > 5:
-        raise answers.bad_page_token()
-    return int(number), address
