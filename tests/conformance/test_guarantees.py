@@ -34,8 +34,15 @@ for i in range(4000):
 """
 
 
-def expected_lines() -> list[tuple[str, bytes]]:
-    return [("stderr" if i % 2 else "stdout", b"%06d " % i + b"x" * (i % 977)) for i in range(4000)]
+def expected_lines() -> list[bytes]:
+    return [b"%06d " % i + b"x" * (i % 977) for i in range(4000)]
+
+
+def assert_in_order(lines: list[tuple[str, bytes]], damaged: Damaged) -> None:
+    """Each stream in the order in which it was written. Which of two pipes was written first within microseconds, only
+    the writer knows; what the guest read first is the same for every reader (test_ordered)."""
+    for remainder, stream in enumerate(("stdout", "stderr")):
+        assert [line for name, line in lines if name == stream] == expected_lines()[remainder::2], str(damaged.plan)
 
 
 class Damaged:
@@ -81,19 +88,15 @@ async def damaged(
 
 
 async def collect(events: AsyncIterator[Any]) -> tuple[list[tuple[str, bytes]], list[tuple[int, int]]]:
-    """Lines in order of arrival with their stream, and the (offset, length) of each event."""
+    """Lines with their stream in the order in which they were complete, and the (offset, length) of each event."""
     lines: list[tuple[str, bytes]] = []
     spans: list[tuple[int, int]] = []
-    pending = b""
-    stream = ""
+    pending = {"stdout": b"", "stderr": b""}
     async for event in events:
         spans.append((event.offset, len(event.data)))
-        if event.stream != stream and pending:
-            raise AssertionError(f"{event.stream} interrupts a line of {stream}: {pending[:20]!r}")
-        stream = event.stream
-        *whole, pending = (pending + event.data).split(b"\n")
-        lines += [(stream, line) for line in whole]
-    assert pending == b""
+        *whole, pending[event.stream] = (pending[event.stream] + event.data).split(b"\n")
+        lines += [(event.stream, line) for line in whole]
+    assert pending == {"stdout": b"", "stderr": b""}
     return lines, spans
 
 
@@ -101,8 +104,10 @@ async def test_ordered(damaged: Damaged) -> None:
     async with damaged.ws.exec(["python3", "-u", "writer.py"]) as process:
         lines, _ = await collect(aiter(process))
         exit = await process.wait()
-    assert lines == expected_lines(), str(damaged.plan)
+    assert_in_order(lines, damaged)
     assert exit.exit_code == 0
+    again, _ = await collect(aiter(await damaged.ws.attach(process.process_id)))
+    assert again == lines, str(damaged.plan)
 
 
 async def test_unique_and_reliable(damaged: Damaged) -> None:
@@ -113,7 +118,7 @@ async def test_unique_and_reliable(damaged: Damaged) -> None:
         for offset, length in spans:
             assert offset == position, f"{damaged.plan}: {offset} after {position}"
             position += length
-        assert position == sum(len(line) + 1 for _, line in expected_lines())
+        assert position == sum(len(line) + 1 for line in expected_lines())
 
 
 async def test_resumable(damaged: Damaged, seed: int) -> None:
@@ -139,7 +144,7 @@ async def test_resumable_after_a_server_restart(damaged: Damaged) -> None:
             group.start_soon(restart_twice)
             lines, _ = await collect(aiter(process))
             exit = await process.wait()
-    assert lines == expected_lines(), str(damaged.plan)
+    assert_in_order(lines, damaged)
     assert exit.exit_code == 0
 
 

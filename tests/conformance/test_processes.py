@@ -9,6 +9,8 @@ import pytest
 
 import workspaced
 from tests.conformance.conftest import Make
+from tests.support.faults import FaultProxy
+from tests.support.server import ServerProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -163,14 +165,34 @@ async def test_cancelled_run_leaves_no_process(ws: workspaced.Workspace) -> None
     assert (await ws.run("pgrep -f 'sleep 471[1]' || echo none")).stdout == b"none\n"
 
 
-async def test_disconnect_policies(ws: workspaced.Workspace) -> None:
+async def test_leaving_a_process_keeps_it_or_kills_it(ws: workspaced.Workspace) -> None:
     async with ws.exec("echo up; sleep 4712", process_id="kept") as process:
         await anext(aiter(process))
     async with ws.exec("echo up; sleep 4713", process_id="killed", disconnect_policy="kill") as process:
         await anext(aiter(process))
-    assert (await (await ws.attach("killed")).wait()).reason == "CANCELLED"
+    assert (await (await ws.attach("killed")).wait()).signal == "KILL"
     assert (await ws.process("kept").info()).state == "RUNNING"
     await ws.process("kept").signal("KILL")
+
+
+async def test_a_lost_reader_ends_a_process_whose_policy_says_so(
+    ws: workspaced.Workspace, server: ServerProcess
+) -> None:
+    """The connection is cut, so nobody says anything: the guest ends the process when its grace is over."""
+    async with anyio.create_task_group() as group:
+        proxy = FaultProxy("127.0.0.1", server.port)
+        port = await group.start(proxy.serve)
+        async with workspaced.connect(f"127.0.0.1:{port}", resume_timeout=0) as through:
+            for policy in ("keep", "kill"):
+                process = through.workspace(ws.id).exec("sleep 4715", process_id=policy, disconnect_policy=policy)
+                await process.__aenter__()
+            proxy.refuse = True
+            proxy.cut_all()
+        with anyio.fail_after(60):
+            exit = await ws.process("kill").wait()
+        assert (exit.reason, exit.signal) == ("CANCELLED", "TERM")
+        assert (await ws.process("keep").info()).state == "RUNNING"
+        group.cancel_scope.cancel()
 
 
 async def test_five_hundred_at_once(ws: workspaced.Workspace) -> None:

@@ -118,21 +118,20 @@ class FaultProxy:
         self._thaw.set()
 
     async def _handle(self, client: anyio.abc.SocketStream) -> None:
-        if self.refuse:
-            await client.aclose()
-            return
         self.connections += 1
-        with anyio.CancelScope() as scope:
-            self._scopes.add(scope)
-            try:
-                server = await anyio.connect_tcp(*self.target)
-                async with client, server, anyio.create_task_group() as group:
-                    group.start_soon(self._pump, client, server, scope)
-                    group.start_soon(self._pump, server, client, scope)
-            except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the peer went away; the other side sees its own connection close
-            finally:
-                self._scopes.discard(scope)
+        async with client:
+            if self.refuse:
+                return
+            with anyio.CancelScope() as scope:
+                self._scopes.add(scope)
+                try:
+                    async with await anyio.connect_tcp(*self.target) as server, anyio.create_task_group() as group:
+                        group.start_soon(self._pump, client, server, scope)
+                        group.start_soon(self._pump, server, client, scope)
+                except OSError:
+                    pass  # nobody serves: the client sees its connection close
+                finally:
+                    self._scopes.discard(scope)
 
     async def _pump(
         self, source: anyio.abc.SocketStream, sink: anyio.abc.SocketStream, scope: anyio.CancelScope

@@ -82,6 +82,26 @@ def is_loopback(target: str) -> bool:
         return False
 
 
+async def ended(call: grpc.aio.Call) -> None:
+    """Wait for the end of a call, whatever its status. Cancellation cancels the call.
+
+    Awaiting the call itself waits for a task of grpc's, and a cancellation comes out of it without its message, by
+    which anyio knows the cancellations of its own scopes.
+    """
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end(_: object) -> None:
+        if not done.done():
+            done.set_result(None)
+
+    call.add_done_callback(end)
+    try:
+        await done
+    except asyncio.CancelledError:
+        call.cancel()
+        raise
+
+
 class Connection:
     """A lazily made channel, bound to the event loop that first uses it."""
 
@@ -192,7 +212,9 @@ class Connection:
     ) -> _Response:
         """One unary call. Raises :class:`WorkspacedError`. Cancellation cancels the call on the server too."""
         try:
-            response = await method(request, timeout=timeout, metadata=self.metadata)
+            call = method(request, timeout=timeout, metadata=self.metadata)
+            await ended(call)
+            response = await call
         except grpc.aio.AioRpcError as error:
             raise errors.from_rpc(error) from None
         self.answered = True

@@ -12,7 +12,7 @@ import grpc
 
 from . import errors
 from .backoff import Backoff
-from .connection import Connection
+from .connection import Connection, ended
 from .file_content import Content, Data, PathContent, content_of
 from .file_info import FileChange, FileInfo, WatchOverflow, WatchReady
 from .first_status import FirstStatus
@@ -303,6 +303,7 @@ class Files:
                 await call.done_writing()
             except asyncio.InvalidStateError:
                 pass  # the server has answered already; the answer says why
+            await ended(call)
             response = await call
         except grpc.aio.AioRpcError as error:
             raise await status.error(error) from None
