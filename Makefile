@@ -28,7 +28,8 @@ SERVE_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
-ATHERIS := 3.1.0
+# The newest that each interpreter has a build of.
+ATHERIS := "atheris==3.1.0; python_version >= '3.12'" "atheris==3.0.0; python_version < '3.12'"
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -67,8 +68,11 @@ bench: $(STAMPS)/develop
 
 # atheris is only for this, and is not built for every interpreter that the rest supports: hence not in the lock.
 fuzz: $(STAMPS)/develop
-	python -c 'import atheris' 2>/dev/null || pip install --quiet 'atheris==$(ATHERIS)'
-	for target in tests/fuzz/fuzz_*.py; do echo "== $$target"; python "$$target" -max_total_time=$(FUZZ_SECONDS); done
+	python -c 'import atheris' 2>/dev/null || pip install --quiet $(ATHERIS)
+	for target in tests/fuzz/fuzz_*.py; do \
+		echo "== $$target"; \
+		python -m "tests.fuzz.$$(basename "$$target" .py)" -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1; \
+	done
 
 $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo 'Python 3.11 or newer, with the venv module, is needed (on Debian: python3 and python3-venv)' >&2; exit 1; }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-_AT_RENAME = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "armv7l": 382, "armv6l": 382, "ppc64le": 357, "s390x": 347}
+# Numbers of renameat2, which older C libraries lack.
+SYSCALLS = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "armv7l": 382, "armv6l": 382, "ppc64le": 357, "s390x": 347}
 _NOREPLACE = 1
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL)
 
@@ -15,7 +16,7 @@ def rename_exclusively(source: int, name: str, target: int, target_name: str) ->
 
     Where the kernel or the file system can't do it in one step, the check comes right before the rename.
     """
-    number = _AT_RENAME.get(os.uname().machine)
+    number = SYSCALLS.get(os.uname().machine)
     if number is not None:
         import ctypes
 

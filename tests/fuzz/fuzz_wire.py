@@ -1,4 +1,4 @@
-"""Fuzzes both directions of the frame parser. Run: python tests/fuzz/fuzz_wire.py [libFuzzer options]"""
+"""Fuzzes both directions of the frame parser. Run: python -m tests.fuzz.fuzz_wire [options]"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports():
+with atheris.instrument_imports(include=["workspaced_guest"]):
     from workspaced_guest import wire
 
 

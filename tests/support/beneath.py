@@ -13,7 +13,7 @@ _NO_MAGICLINKS = 0x02
 
 
 class _How(ctypes.Structure):
-    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]  # noqa: RUF012
+    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
 
 
 def open_beneath(root: Path, path: str, *, follow: bool) -> tuple[int, int] | int:
@@ -23,11 +23,11 @@ def open_beneath(root: Path, path: str, *, follow: bool) -> tuple[int, int] | in
     how = _How(flags, 0, _BENEATH | _NO_MAGICLINKS)
     directory = os.open(root, os.O_PATH | os.O_DIRECTORY)
     try:
-        for _ in range(100):
+        number = errno.EAGAIN
+        descriptor = -1
+        while descriptor < 0 and number == errno.EAGAIN:  # somebody renamed something meanwhile
             descriptor = libc.syscall(_OPENAT2, directory, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
             number = ctypes.get_errno()
-            if descriptor >= 0 or number != errno.EAGAIN:
-                break
     finally:
         os.close(directory)
     if descriptor < 0:

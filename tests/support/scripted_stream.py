@@ -35,7 +35,7 @@ class ScriptedGuest:
 
 @dataclass
 class ScriptedStream:
-    """Every call of the operation counts as a step; at step `cancel_at` the client has gone. `on_step` sees each number."""
+    """Every call of the operation is a step; at step `cancel_at` the client has gone. `on_step` sees each number."""
 
     data: Iterable[bytes] = ()
     cancel_at: int | None = None
