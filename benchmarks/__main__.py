@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME…] [--json FILE] [--check]``: measure, print a table, and with --check fail when a target is missed."""
+"""``python -m benchmarks [NAME…] [--json FILE] [--check]``: measure, print; --check fails when a target is missed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def table(rows: list[Row]) -> Table:
         drawn.add_column(column, justify="right" if column in {"workspaced", "reached"} else "left")
     for row in rows:
         peers = "\n".join(f"{name} {value:.2f}" for name, value in row.peers.items())
-        drawn.add_row(row.measure, f"{row.ours:.2f} {row.unit}", peers, row.target, row.reached, "ok" if row.ok else "MISSED")
+        verdict = "ok" if row.ok else "MISSED"
+        drawn.add_row(row.measure, f"{row.ours:.2f} {row.unit}", peers, row.target, row.reached, verdict)
     return drawn
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import uuid
 
 import aiodocker
@@ -77,7 +78,8 @@ async def initialize_docker(world: World) -> Row:
     async def docker_run() -> None:
         name = f"workspaced-bench-{uuid.uuid4().hex[:8]}"
         process = await asyncio.create_subprocess_exec(
-            "docker", "run", "--init", "--name", name, IMAGE, "python3", "-c", "print('ready', flush=True); import time; time.sleep(600)",
+            "docker", "run", "--init", "--name", name, IMAGE,
+            "python3", "-c", "print('ready', flush=True); import time; time.sleep(600)",
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert process.stdout is not None
@@ -94,7 +96,9 @@ async def initialize_docker(world: World) -> Row:
         for workspace in made:
             await workspace.delete()
         for name, process in started:
-            removal = await asyncio.create_subprocess_exec("docker", "rm", "-f", name, stdout=asyncio.subprocess.DEVNULL)
+            removal = await asyncio.create_subprocess_exec(
+                "docker", "rm", "-f", name, stdout=asyncio.subprocess.DEVNULL
+            )
             await removal.wait()
             await process.wait()
         made.clear()
@@ -112,17 +116,16 @@ async def attach_first_byte(world: World) -> Row:
     process = await world.docker.start("head -c 104857600 /dev/zero", process_id="journal")
     await process.wait()
 
+    turns = itertools.count(1)
+
     async def ours() -> None:
-        nonlocal turn
-        turn += 1
-        offset = (turn * 7919 * 1013) % 104857600
+        offset = (next(turns) * 7919 * 1013) % 104857600
         attached = await world.docker.attach("journal", offset=offset)
         async for event in attached:
             assert event.offset == offset
             break
         await attached.aclose()
 
-    turn = 0
     taken = await interleaved({"workspaced": ours}, rounds=60)
     mine = medians(taken, 1000)["workspaced"]
     return Row(

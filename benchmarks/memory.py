@@ -43,7 +43,8 @@ async def idle(world: World) -> list[Row]:
                     group.start_soon(delete, workspace)
     each = (with_all - with_one) / COUNT / 1024
     return [
-        Row("memory of an idle server", "MiB", alone / MIB, {}, "at most 100 MB", f"{alone / 1e6:.0f} MB", alone <= 100e6),
+        Row("memory of an idle server", "MiB", alone / MIB, {}, "at most 100 MB", f"{alone / 1e6:.0f} MB",
+            alone <= 100e6),
         Row("memory of the server for each idle workspace", "KiB", each, {}, "at most 150 KB", f"{each * 1.024:.0f} KB",
             each * 1.024 <= 150, notes=f"{COUNT} Local workspaces"),
         Row("memory of an idle guest", "MiB", guest / MIB, {}, "at most 20 MB", f"{guest / 1e6:.1f} MB", guest <= 20e6),

@@ -87,7 +87,9 @@ async def stdout_local(world: World) -> Row:
 
 
 async def _copy(*arguments: str) -> None:
-    process = await asyncio.create_subprocess_exec("docker", "cp", *arguments, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL)
+    process = await asyncio.create_subprocess_exec(
+        "docker", "cp", *arguments, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
     assert await process.wait() == 0
 
 

@@ -1,15 +1,14 @@
-"""What the measurements run against: a server, a client, a workspace of each kind, a peer container of the same image."""
+"""What the measurements run against: a server, a client, a workspace of each kind, a peer of the same image."""
 
 from __future__ import annotations
 
 import subprocess
 import tempfile
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator
 
 import workspaced
 from tests.support.server import ServerProcess

@@ -1,5 +1,3 @@
-
-
 import os as _os
 
 # A child that uvloop forks runs gRPC's fork handlers before it becomes another program, and one in ten dies in them.

@@ -13,7 +13,7 @@ DOCKER_IMAGE = os.environ.get("WORKSPACED_TEST_IMAGE", "workspaced-test:bookworm
 
 @dataclass(frozen=True)
 class BackendUnderTest:
-    """One backend. ``arguments`` go to ``client.initialize``; ``shutdown`` removes the sandbox behind the server's back."""
+    """One backend. ``arguments`` go to ``client.initialize``; ``remove_sandbox`` does that behind the server's back."""
 
     name: str
     arguments: dict[str, Any]

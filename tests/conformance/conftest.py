@@ -1,4 +1,4 @@
-"""One suite, every backend: each test gets a real server, the real client, and a workspace on the backend it runs on."""
+"""One suite, every backend: each test gets a real server, the real client, and a workspace on its backend."""
 
 from __future__ import annotations
 

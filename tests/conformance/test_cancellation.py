@@ -72,7 +72,7 @@ async def signal(ws: workspaced.Workspace) -> None:
 
 async def listing(ws: workspaced.Workspace) -> None:
     assert await ws.files.list(recursive=True)
-    assert [p for p in await ws.processes()]
+    assert await ws.processes()
     assert await ws.ports()
 
 
@@ -93,7 +93,10 @@ CALLS: list[Callable[[workspaced.Workspace], Awaitable[None]]] = [
     listing, small_files, lifecycle,
 ]  # fmt: skip
 
-STATE = "ls /proc/$PPID/fd | wc -l; ls /proc/$PPID/task | wc -l; ls -A; pgrep -f 'sleep 471[4]|head -c 5000000' || echo none"
+STATE = (
+    "ls /proc/$PPID/fd | wc -l; ls /proc/$PPID/task | wc -l; ls -A; "
+    "pgrep -f 'sleep 471[4]|head -c 500000[0]' || echo none"
+)
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)

@@ -79,7 +79,8 @@ async def test_conditions(ws: workspaced.Workspace) -> None:
 
 
 async def test_disk_full_keeps_the_old_file(ws: workspaced.Workspace) -> None:
-    if (await ws.run("mount -t tmpfs -o size=1m none /mnt 2>/dev/null; df --output=size /dev/shm | tail -1")).exit_code != 0:
+    mounted = await ws.run("mount -t tmpfs -o size=1m none /mnt 2>/dev/null; df --output=size /dev/shm | tail -1")
+    if mounted.exit_code != 0:
         raise AssertionError("no small file system to fill")
     target = "/mnt" if (await ws.run("mountpoint -q /mnt")).exit_code == 0 else "/dev/shm"
     try:
@@ -146,7 +147,8 @@ async def test_a_file_that_grows_is_read_to_some_end(ws: workspaced.Workspace) -
 
 
 async def test_listing_pages_globs_and_odd_names(ws: workspaced.Workspace) -> None:
-    await ws.run("mkdir -p src/a src/b; touch src/x.py src/a/y.py src/b/z.txt src/b/.hidden; touch \"$(printf 'new\\nline')\"")
+    await ws.run("mkdir -p src/a src/b; touch src/x.py src/a/y.py src/b/z.txt src/b/.hidden")
+    await ws.run("touch \"$(printf 'new\\nline')\"")
     names = [f.path for f in await ws.files.list("src", recursive=True)]
     assert names == ["src/a", "src/a/y.py", "src/b", "src/b/.hidden", "src/b/z.txt", "src/x.py"]
     assert [f.path for f in await ws.files.list("src", recursive=True, glob="**/*.py")] == ["src/a/y.py", "src/x.py"]

@@ -22,9 +22,11 @@ from tests.support.server import ServerProcess
 
 pytestmark = pytest.mark.anyio
 
-SEEDS = [int(os.environ["WORKSPACED_FAULT_SEED"])] if "WORKSPACED_FAULT_SEED" in os.environ else [
-    random.SystemRandom().randrange(1 << 32) for _ in range(2)
-]
+SEEDS = (
+    [int(os.environ["WORKSPACED_FAULT_SEED"])]
+    if "WORKSPACED_FAULT_SEED" in os.environ
+    else [random.SystemRandom().randrange(1 << 32) for _ in range(2)]
+)
 # Writes numbered lines to both streams, slowly enough that faults fall into the middle of it.
 WRITER = """
 import os, sys, time
@@ -61,9 +63,7 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-async def damaged(
-    seed: int, backend: BackendUnderTest, tmp_path: Path
-) -> AsyncIterator[Damaged]:
+async def damaged(seed: int, backend: BackendUnderTest, tmp_path: Path) -> AsyncIterator[Damaged]:
     plan = FaultPlan(seed, FaultRates(cut=0.02, stall=0.01, delay=0.1, split=0.4))
     server = ServerProcess(
         tmp_path / "state", faults={"seed": seed, "cut": 0.01, "stall": 0.005, "delay": 0.05, "split": 0.3}

@@ -43,10 +43,13 @@ async def test_three_hundred_thousand_lines(ws: workspaced.Workspace) -> None:
 
 async def test_interleaved_streams_in_order(ws: workspaced.Workspace) -> None:
     script = "i=0; while [ $i -lt 200 ]; do echo out$i; read x < go1; echo err$i >&2; read x < go1; i=$((i+1)); done"
-    # The program waits between its writes until a byte comes through a pipe, so the order in which they happened is known.
+    # The program waits between its writes until a byte comes through a pipe: the order in which they happened is known.
     await ws.run("mkfifo go1")
     seen: list[tuple[str, bytes]] = []
-    async with ws.exec(script) as process, ws.exec("exec 3>go1; while read x; do echo x >&3; done", stdin=True) as pacer:
+    async with (
+        ws.exec(script) as process,
+        ws.exec("exec 3>go1; while read x; do echo x >&3; done", stdin=True) as pacer,
+    ):
         async for event in process:
             for line in event.data.splitlines():
                 seen.append((event.stream, line))
@@ -68,7 +71,9 @@ async def test_offsets_are_contiguous_over_both_streams(ws: workspaced.Workspace
     assert sum(len(data) for _, _, data in whole) == offset
 
 
-async def test_a_gibibyte_out_and_in_byte_exact_in_bounded_memory(ws: workspaced.Workspace, server: ServerProcess) -> None:
+async def test_a_gibibyte_out_and_in_byte_exact_in_bounded_memory(
+    ws: workspaced.Workspace, server: ServerProcess
+) -> None:
     peak = server.rss_bytes()
     digest, size = hashlib.sha256(), 0
     async with ws.exec(["bash", "-c", "head -c 1073741824 /dev/urandom | tee >(sha256sum > sum)"]) as process:

@@ -54,8 +54,10 @@ async def test_nothing_listens(ws: workspaced.Workspace) -> None:
 
 async def test_forward(ws: workspaced.Workspace) -> None:
     _, port = await echo_port(ws)
-    async with ws.forward(port) as forward:
-        async with await anyio.connect_tcp("127.0.0.1", forward.local_port) as connection:
-            await connection.send(b"abc")
-            await connection.send_eof()
-            assert await connection.receive() == b"cba"
+    async with (
+        ws.forward(port) as forward,
+        await anyio.connect_tcp("127.0.0.1", forward.local_port) as connection,
+    ):
+        await connection.send(b"abc")
+        await connection.send_eof()
+        assert await connection.receive() == b"cba"

@@ -63,7 +63,7 @@ async def test_cannot_start_is_an_error_of_its_own(ws: workspaced.Workspace) -> 
         await ws.run(["./not-executable"])
     with pytest.raises(workspaced.ProcessStartFailed):
         await ws.run("true", cwd="no-such-directory")
-    assert [p for p in await ws.processes()] == []
+    assert await ws.processes() == []
 
 
 async def test_a_background_child_does_not_hold_the_call(ws: workspaced.Workspace) -> None:
@@ -101,7 +101,9 @@ async def test_exit_by_signal_is_not_an_exit_code(ws: workspaced.Workspace) -> N
 
 
 async def test_signal_reaches_the_tree(ws: workspaced.Workspace) -> None:
-    async with ws.exec("sh -c 'trap \"echo child; exit\" USR1; echo ready; while :; do sleep 0.05; done' & wait") as process:
+    async with ws.exec(
+        "sh -c 'trap \"echo child; exit\" USR1; echo ready; while :; do sleep 0.05; done' & wait"
+    ) as process:
         output = b""
         async for event in process:
             output += event.data

@@ -59,8 +59,7 @@ async def test_it_is_a_terminal(ws: workspaced.Workspace) -> None:
     async with ws.exec("test -t 0 && test -t 1 && test -t 2 && echo tty=$(tty) > where", pty=(80, 24)) as process:
         assert (await process.wait()).exit_code == 0
     assert (await ws.files.read("where")).startswith(b"tty=/dev/pts/")
-    with pytest.raises(workspaced.FailedPrecondition) as caught:
-        async with ws.exec("sleep 5", disconnect_policy="kill") as process:
+    async with ws.exec("sleep 60", disconnect_policy="kill") as process:
+        with pytest.raises(workspaced.FailedPrecondition) as caught:
             await process.resize(10, 10)
-            await process.wait()
     assert caught.value.reason == "NO_PTY"

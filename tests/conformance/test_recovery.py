@@ -174,6 +174,8 @@ async def test_leftovers_are_swept(own_server: ServerProcess, backend: BackendUn
     own_server.start()
     with anyio.fail_after(60):
         while subprocess.run(
-            ["docker", "ps", "-aq", "--filter", "label=workspaced.workspace_id=leftover"], check=True, capture_output=True
+            ["docker", "ps", "-aq", "--filter", "label=workspaced.workspace_id=leftover"],
+            check=True,
+            capture_output=True,
         ).stdout:
             await anyio.sleep(0.1)

@@ -53,7 +53,10 @@ def options(command: click.Command) -> str:
 def sections(page: str) -> dict[str, str]:
     """The text below each command's heading, up to the next heading."""
     parts = _SECTION.split(page)
-    return {name: re.split(r"^## ", text, flags=re.MULTILINE)[0] for name, text in zip(parts[1::2], parts[2::2])}
+    return {
+        name: re.split(r"^## ", text, flags=re.MULTILINE)[0]
+        for name, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
 
 
 def table(section: str) -> str:

@@ -1,7 +1,7 @@
 """Faults on a byte stream, from a seed: cuts, stalls, delays and splits at random points.
 
 Two users: :class:`FaultProxy` sits on TCP between client and server; :class:`FaultyDriver` wraps a driver, so that the
-streams between server and guest suffer on every backend. A seed gives the same decisions for the same sequence of chunks.
+streams between server and guest suffer on every backend. A seed decides the same for the same sequence of chunks.
 """
 
 from __future__ import annotations
@@ -154,7 +154,10 @@ class FaultProxy:
 
 
 class FaultyStream:
-    """A ByteStream that suffers by a plan. A cut closes the inner stream and raises ConnectionResetError on both halves."""
+    """A ByteStream that suffers by a plan.
+
+    A cut closes the inner stream and raises ConnectionResetError on both halves.
+    """
 
     def __init__(self, inner: ByteStream, plan: FaultPlan) -> None:
         self._inner = inner

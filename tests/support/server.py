@@ -57,7 +57,7 @@ class ServerProcess:
         config = self.state_dir.parent / f"{self.state_dir.name}.toml"
         config.write_text(self.config)
         arguments = ["serve", "--listen", self.address, "--state-dir", str(self.state_dir), "--config", str(config)]
-        module = os.environ.get("WSD_MODULE") or ("workspaced_server" if self.faults is None else "tests.support.faulty_server")
+        module = "workspaced_server" if self.faults is None else "tests.support.faulty_server"
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path]), **self.environment)
         if self.faults is not None:
             environment["WORKSPACED_TEST_FAULTS"] = json.dumps(self.faults)
@@ -128,4 +128,4 @@ def rss_bytes(pid: int) -> int:
 
 def open_descriptors(pid: int) -> int:
     """Number of open file descriptors of a process."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

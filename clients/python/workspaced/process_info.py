@@ -22,10 +22,28 @@ class Output(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Bytes from ``start`` to before ``end`` of the journal are no longer kept."""
+    """Bytes from ``start`` to before ``end`` of the journal are no longer kept.
+
+    Has what :class:`Output` has, without a byte in it, so that who only wants the bytes that are left reads both alike.
+    """
 
     start: int
     end: int
+
+    @property
+    def stream(self) -> str:
+        """Of no stream: ``""``."""
+        return ""
+
+    @property
+    def data(self) -> bytes:
+        """Nothing: ``b""``."""
+        return b""
+
+    @property
+    def offset(self) -> int:
+        """``start``."""
+        return self.start
 
 
 @dataclass(frozen=True)

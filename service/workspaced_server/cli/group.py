@@ -38,7 +38,7 @@ class Root(click.Group):
         complete_var: str | None = None,
         standalone_mode: bool = True,
         **extra: Any,
-    ) -> Any:  # noqa: RET503  (it does not return from `_exit`)
+    ) -> Any:
         """Run, and exit; without ``standalone_mode`` return the exit code, or raise what click raises."""
         arguments = list(sys.argv[1:] if args is None else args)
         if not standalone_mode:
@@ -60,7 +60,7 @@ class Root(click.Group):
                 raise
             report(failure, as_json=as_json)
             code = failure.exit_code
-        _exit(code if isinstance(code, int) else 0)
+        return _exit(code if isinstance(code, int) else 0)
 
 
 def _asks_for_json(arguments: list[str]) -> bool:

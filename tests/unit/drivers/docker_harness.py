@@ -1,4 +1,4 @@
-"""What the tests of the Docker driver share: a driver of an installation of its own, whose property is removed at the end."""
+"""What the tests of the Docker driver share: a driver of an installation of its own, removed whole at the end."""
 
 from __future__ import annotations
 

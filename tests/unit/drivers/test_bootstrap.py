@@ -111,7 +111,7 @@ async def test_an_old_python_is_told() -> None:
         b"[]\n",
         b'{"bootstrap": 2}\n',
         b'{"bootstrap": 1, "python": "3.11.2", "dir": 5}\n',
-        b'{"bootstrap": 1, "python": "3.11.2", "dir": "relative", "uid": 0, "gid": 0, "writable": true, "have": true}\n',
+        b'{"bootstrap": 1, "python": "3.11.2", "dir": "rel", "uid": 0, "gid": 0, "writable": true, "have": true}\n',
         b'{"bootstrap": 1, "python": "3.11.2", "dir": "/x", "uid": "0", "gid": 0, "writable": true, "have": true}\n',
         b"x" * 100_000,
     ],

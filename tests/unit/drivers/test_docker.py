@@ -190,8 +190,9 @@ async def test_apt_works_as_root(driver: DockerDriver) -> None:
     ref = await driver.provision(spec(network="none"), Reports())
     script = """set -e
     mkdir -p p/DEBIAN p/usr/share/probe && chmod 755 p/DEBIAN
-    printf 'Package: probe\\nVersion: 1\\nArchitecture: all\\nMaintainer: x <x@example.org>\\nDescription: x\\n' >p/DEBIAN/control
-    printf '#!/bin/sh\\nchown nobody:mail /usr/share/probe/file && chmod 2755 /usr/share/probe/file\\n' >p/DEBIAN/postinst
+    printf '%s: %s\\n' Package probe Version 1 Architecture all Maintainer 'x <x@example.org>' Description x \\
+        >p/DEBIAN/control
+    printf '#!/bin/sh\\nf=/usr/share/probe/file; chown nobody:mail $f && chmod 2755 $f\\n' >p/DEBIAN/postinst
     chmod 755 p/DEBIAN/postinst; echo x >p/usr/share/probe/file
     dpkg-deb --build p probe.deb >/dev/null && dpkg -i probe.deb >/dev/null
     stat -c '%U:%G %a' /usr/share/probe/file
@@ -243,10 +244,12 @@ async def test_disk_limit_is_enforced_or_refused(driver: DockerDriver) -> None:
     try:
         ref = await driver.provision(spec(disk_bytes=64 << 20), Reports())
     except DriverError as error:
-        assert (error.reason, error.metadata["field"]) == ("UNSUPPORTED_BY_BACKEND", "spec.resources.disk_bytes")
-        assert [found async for found in driver.list()] == []
+        refusal = error
     else:
         assert (await run(driver, ref, "head -c 100M /dev/zero >file"))[0]["code"] != 0
+        return
+    assert (refusal.reason, refusal.metadata["field"]) == ("UNSUPPORTED_BY_BACKEND", "spec.resources.disk_bytes")
+    assert [found async for found in driver.list()] == []
 
 
 async def test_the_socket_carries_channels_where_files_are_shared(driver: DockerDriver, tmp_path: Path) -> None:
@@ -291,17 +294,16 @@ async def test_without_the_socket(tmp_path: Path) -> None:
 
 
 async def test_an_engine_at_a_tcp_address(tmp_path: Path) -> None:
-    async with engine_proxy() as proxy:
-        async with docker_driver(tmp_path, host=proxy.address) as driver:
-            ref = await driver.provision(spec(), Reports())
-            _, text = await run(driver, ref, "seq 100000 | sha256sum; exec head -c 20M /dev/zero")
-            assert len(text) > 20 << 20
-            channel = await GuestChannel.connect(await driver.open_channel(ref), TOKEN)
-            proxy.cut()
-            await asyncio.wait_for(channel.wait_closed(), 10)
-            await channel.aclose()
-            assert (await run(driver, ref, "true"))[0]["code"] == 0
-            assert not (tmp_path / "docker").exists()
+    async with engine_proxy() as proxy, docker_driver(tmp_path, host=proxy.address) as driver:
+        ref = await driver.provision(spec(), Reports())
+        _, text = await run(driver, ref, "seq 100000 | sha256sum; exec head -c 20M /dev/zero")
+        assert len(text) > 20 << 20
+        channel = await GuestChannel.connect(await driver.open_channel(ref), TOKEN)
+        proxy.cut()
+        await asyncio.wait_for(channel.wait_closed(), 10)
+        await channel.aclose()
+        assert (await run(driver, ref, "true"))[0]["code"] == 0
+        assert not (tmp_path / "docker").exists()
 
 
 async def test_an_engine_over_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ async def test_the_guest_is_a_daemon_with_nothing_of_the_server(
     names = {entry.split(b"=")[0] for entry in environ if entry}
     assert names - {b"PWD"} == {b"PATH", b"HOME", b"USER", b"LANG", b"WORKSPACED_WORKSPACE"}
     inode = f"pipe:[{os.fstat(leaking).st_ino}]"
-    assert inode not in [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    assert inode not in [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     os.close(leaking)
     os.close(other)
     assert os.getsid(pid) != os.getsid(0)

@@ -15,7 +15,10 @@ _BYTES = 65536
 
 
 class Forward:
-    """Each connection to ``socket`` gets a stream of its own from ``dial``. The socket's directory is closed to other users."""
+    """Each connection to ``socket`` gets a stream of its own from ``dial``.
+
+    The socket's directory is closed to other users.
+    """
 
     def __init__(self, dial: Callable[[], Awaitable[ByteStream]]) -> None:
         self._dial = dial

@@ -112,8 +112,8 @@ def plan(
             "command": IDLE[1:],
             "working_dir": workdir,
             "environment": {**spec.env, MARK: spec.key},
-            # The guest is started as the workspace's user; the idle command is root, so that a root's exec has the rights
-            # to give the workdir to that user.
+            # The guest is started as the workspace's user; the idle command is root, so that a root's exec has the
+            # rights to give the workdir to that user.
             "user": "0:0",
             "labels": labels,
             "hostname": f"workspace-{spec.key[:12]}",
