@@ -72,6 +72,9 @@ def write_file(guest: Guest, stream: BlockingStream, params: Params) -> Params:
         present = _writable_target(place)
         if request.query_offset:
             return {"next_offset": parts.Part(guest, place, request.upload_id, claim=False).size()}
+        if request.discard:
+            parts.Part(guest, place, request.upload_id).remove()
+            return {"next_offset": 0}
         if request.create_only and present is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         match = None if request.if_match is None else Match(stream, place, request.if_match)
@@ -134,10 +137,11 @@ class _WriteRequest:
         self.upload_id = read.optional_text(params, "upload_id", limit=256) or None
         self.offset = read.optional_integer(params, "offset")
         self.query_offset = read.boolean(params, "query_offset")
+        self.discard = read.boolean(params, "discard")
         self.sha256 = hash_parameter(params, "sha256")
         self.sync = read.boolean(params, "sync", True)
-        if self.upload_id is None and (self.offset or self.query_offset):
-            raise invalid("offset and query_offset need an upload_id", field="upload_id")
+        if self.upload_id is None and (self.offset or self.query_offset or self.discard):
+            raise invalid("offset, query_offset and discard need an upload_id", field="upload_id")
 
 
 def _fill_and_replace(

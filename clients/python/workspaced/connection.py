@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Coroutine
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -132,6 +133,7 @@ class Connection:
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._background: set[asyncio.Task[None]] = set()
         self.answered = False
         """Whether the server was ever there: one that was is waited for, one that never was is an error at once."""
 
@@ -189,11 +191,19 @@ class Connection:
         return self._server
 
     async def aclose(self) -> None:
-        """Close the channel. Idempotent. Calls that still run end as cancelled."""
+        """Close the channel, after what tidies up has ended. Idempotent. Calls that still run end as cancelled."""
         self._closed = True
+        if self._background:
+            await asyncio.wait(tuple(self._background))
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Tidy up beside the caller; ``work`` raises nothing and is bounded in time."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def retry_limit(self, error: errors.WorkspacedError, limit: float) -> float:
         """For how many seconds of failure a call that may be repeated is tried again after this error; 0 for never."""

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from pathlib import Path
 from typing import Protocol
 
-CHUNK_BYTES = 256 << 10
+CHUNK_BYTES = 1 << 20
+"""What a server takes in one message. Each costs it and us as much as some hundred KiB of bytes do."""
 Data = bytes | bytearray | memoryview | str | Iterable[bytes] | AsyncIterable[bytes]
 
 
@@ -19,7 +20,7 @@ class Content(Protocol):
     size: int | None
 
     def chunks(self, offset: int) -> AsyncIterator[bytes]:
-        """The bytes from an offset, in chunks of at most 256 KiB."""
+        """The bytes from an offset, in chunks of at most 1 MiB."""
 
 
 class BytesContent:
@@ -67,13 +68,16 @@ class IteratedContent:
         self.size: int | None = None
 
     async def chunks(self, offset: int) -> AsyncIterator[bytes]:
-        """From the iterator; pieces above 256 KiB are split."""
+        """From the iterator; small pieces are joined, nothing of a file being seen before its end, and large ones split."""
         if offset:
             raise ValueError("an iterator gives its bytes once")
+        gathered = _Gathered()
         if isinstance(self._source, AsyncIterable):
             async for piece in self._source:
-                for chunk in _split(piece):
+                for chunk in gathered.add(piece):
                     yield chunk
+            for chunk in gathered.rest():
+                yield chunk
             return
         # In a thread: the iterator may block, also on the synchronous face of this library.
         iterator = iter(self._source)
@@ -84,9 +88,11 @@ class IteratedContent:
         while True:
             following = await asyncio.to_thread(advance)
             if following is None:
-                return
-            for chunk in _split(following):
+                break
+            for chunk in gathered.add(following):
                 yield chunk
+        for chunk in gathered.rest():
+            yield chunk
 
 
 def content_of(data: Data) -> Content:
@@ -98,10 +104,32 @@ def content_of(data: Data) -> Content:
     return IteratedContent(data)
 
 
-def _split(piece: bytes) -> Iterable[bytes]:
-    if not isinstance(piece, (bytes, bytearray, memoryview)):
-        raise TypeError(f"an iterator of bytes gave {type(piece).__name__}")
-    if len(piece) <= CHUNK_BYTES:
-        return (bytes(piece),) if piece else ()
-    view = memoryview(piece)
-    return (bytes(view[start : start + CHUNK_BYTES]) for start in range(0, len(view), CHUNK_BYTES))
+class _Gathered:
+    """Pieces of any size made into chunks of `CHUNK_BYTES`."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def add(self, piece: bytes | bytearray | memoryview) -> list[bytes]:
+        """The chunks that are complete with this piece."""
+        if not isinstance(piece, (bytes, bytearray, memoryview)):
+            raise TypeError(f"an iterator of bytes gave {type(piece).__name__}")
+        # What may be changed once we ask for the next piece is copied now.
+        self._pieces.append(piece if isinstance(piece, bytes) else bytes(piece))
+        self._size += len(self._pieces[-1])
+        if self._size < CHUNK_BYTES:
+            return []
+        joined = b"".join(self._pieces)
+        if self._size == CHUNK_BYTES:
+            self._pieces, self._size = [], 0
+            return [joined]
+        view = memoryview(joined)
+        whole = self._size - self._size % CHUNK_BYTES
+        self._pieces = [bytes(view[whole:])] if whole < self._size else []
+        self._size -= whole
+        return [bytes(view[start : start + CHUNK_BYTES]) for start in range(0, whole, CHUNK_BYTES)]
+
+    def rest(self) -> list[bytes]:
+        """What is left."""
+        return [b"".join(self._pieces)] if self._size else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -21,6 +22,7 @@ from .stream import Stream
 from .v1 import file_pb2
 
 _First = list[FileInfo]
+_DISCARD_SECONDS = 5.0
 Transferred = Callable[[int, int | None], None]
 """Called with the bytes done and the bytes there are (``None``: unknown)."""
 
@@ -258,6 +260,26 @@ class Files:
     ) -> FileInfo:
         if content.repeatable:
             header.upload_id = new_id()
+        try:
+            return await self._write_all(header, content, progress)
+        except BaseException:
+            if content.repeatable:
+                # In the background: a cancelled caller does not wait.
+                self._connection.background(self._discard(header))
+            raise
+
+    async def _discard(self, header: file_pb2.WriteFileHeader) -> None:
+        """Remove what an upload that is given up has left; what cannot be reached removes it after an hour."""
+        abandoned = file_pb2.WriteFileHeader(
+            workspace_id=header.workspace_id, path=header.path, upload_id=header.upload_id, discard=True
+        )
+        # Nothing may be left, or the server may be gone.
+        with contextlib.suppress(errors.WorkspacedError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._send(abandoned, None, 0, None, None), _DISCARD_SECONDS)
+
+    async def _write_all(
+        self, header: file_pb2.WriteFileHeader, content: Content, progress: Transferred | None
+    ) -> FileInfo:
         repair = _Repair(self._connection)
         offset = 0
         while True:

@@ -34,8 +34,9 @@ async def upload(
     """
     params = _params(header)
     try:
-        if header.query_offset:
-            result = await handle.guest.call("file.write", params | {"query_offset": True})
+        if header.query_offset or header.discard:
+            only = "discard" if header.discard else "query_offset"
+            result = await handle.guest.call("file.write", params | {only: True})
             return file_pb2.WriteFileResponse(next_offset=answers.integer(result, "next_offset"))
         async with handle.guest.open("file.write", params) as stream:
             first = answers.message(await stream.receive())

@@ -246,6 +246,7 @@ def _write_header(request: file_pb2.WriteFileHeader, found: Violations) -> None:
     if not request.upload_id:
         found.require(not request.offset, "offset", "needs an upload_id")
         found.require(not request.query_offset, "query_offset", "needs an upload_id")
+        found.require(not request.discard, "discard", "needs an upload_id")
     if request.create_only and request.if_match:
         found.add("if_match", "cannot hold together with create_only: set one of them")
 

@@ -265,6 +265,7 @@ class WriteFileHeader(_message.Message):
     QUERY_OFFSET_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
     NO_SYNC_FIELD_NUMBER: _builtins.int
+    DISCARD_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
     """Workspace."""
     path: _builtins.str
@@ -287,6 +288,8 @@ class WriteFileHeader(_message.Message):
     """SHA-256, in hexadecimal, of the whole content; another content is refused."""
     no_sync: _builtins.bool
     """Do not wait for the disk."""
+    discard: _builtins.bool
+    """Write nothing: forget what this upload has sent so far. Idempotent; another call that is writing it ends with ABORTED, UPLOAD_SUPERSEDED."""
     def __init__(
         self,
         *,
@@ -301,10 +304,11 @@ class WriteFileHeader(_message.Message):
         query_offset: _builtins.bool = ...,
         sha256: _builtins.str = ...,
         no_sync: _builtins.bool = ...,
+        discard: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_mode", b"_mode", "mode", b"mode"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mode", b"_mode", "create_only", b"create_only", "if_match", b"if_match", "mode", b"mode", "no_sync", b"no_sync", "offset", b"offset", "parents", b"parents", "path", b"path", "query_offset", b"query_offset", "sha256", b"sha256", "upload_id", b"upload_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mode", b"_mode", "create_only", b"create_only", "discard", b"discard", "if_match", b"if_match", "mode", b"mode", "no_sync", b"no_sync", "offset", b"offset", "parents", b"parents", "path", b"path", "query_offset", b"query_offset", "sha256", b"sha256", "upload_id", b"upload_id", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__mode: _TypeAlias = _typing.Literal["mode"]  # noqa: Y015
     _WhichOneofArgType__mode: _TypeAlias = _typing.Literal["_mode", b"_mode"]  # noqa: Y015
