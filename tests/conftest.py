@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import random
 import zlib
+from collections.abc import Iterator
 
 import pytest
+
+from tests.support import left_behind
 
 SEED_VARIABLE = "WORKSPACED_TEST_SEED"
 
@@ -31,6 +34,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> object:
     report = outcome.get_result()  # type: ignore[attr-defined]
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
         report.sections.append(("seed", f"pytest --seed={item.config.getoption('--seed')} '{item.nodeid}'"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Ends what failed tests left running, and says so."""
+    yield
+    found = left_behind.remove(tmp_path_factory.getbasetemp())
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    if found and reporter is not None:
+        reporter.section("left behind, and ended", sep="-")
+        for line in found:
+            reporter.line(line)
 
 
 @pytest.fixture

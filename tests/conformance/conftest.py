@@ -15,6 +15,15 @@ from tests.support.server import ServerProcess
 
 Make = Callable[..., Awaitable[workspaced.Workspace]]
 
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Real sandboxes on a busy machine: slow is no failure here, and what hangs is still noticed."""
+    for item in items:
+        if item.path.is_relative_to(_HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(600))
+
 
 @pytest.fixture(scope="session", params=sorted(BACKENDS))
 def backend(request: pytest.FixtureRequest) -> BackendUnderTest:

@@ -174,7 +174,7 @@ async def test_watch_reports_what_happens(ws: workspaced.Workspace) -> None:
     async with ws.files.watch(".", recursive=True) as changes:
 
         async def until(kind: str, path: str) -> None:
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 async for change in changes:
                     if isinstance(change, workspaced.FileChange) and (change.kind, change.path) == (kind, path):
                         return

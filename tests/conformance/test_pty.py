@@ -10,7 +10,7 @@ import workspaced
 pytestmark = pytest.mark.anyio
 
 
-async def read_until(process: workspaced.Process, needle: bytes, seconds: float = 20) -> bytes:
+async def read_until(process: workspaced.Process, needle: bytes, seconds: float = 60) -> bytes:
     output = b""
     with anyio.fail_after(seconds):
         async for event in process:
@@ -36,7 +36,7 @@ async def test_ctrl_c_interrupts_the_foreground_job(ws: workspaced.Workspace) ->
     async with ws.exec(["bash", "--norc"], pty=(80, 24)) as process:
         await process.write(b"sleep 1000; echo status=$?\n")
         await read_until(process, b"sleep 1000")
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while (await ws.run("pgrep -x sleep")).exit_code != 0:
                 await anyio.sleep(0.05)
         await process.write(b"\x03")

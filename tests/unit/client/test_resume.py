@@ -146,7 +146,7 @@ async def test_cancelled_read_loses_nothing(ws: workspaced.Workspace, fake: Fake
     async with ws.exec(["cat"], stdin=True) as process:
         read = 0
         while read < len(OUTPUT):
-            read += len((await process.__anext__()).data)  # type: ignore[union-attr]
+            read += len((await process.__anext__()).data)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(process.__anext__(), 0.1)
         await process.write(b"more")
