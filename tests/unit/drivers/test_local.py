@@ -115,7 +115,8 @@ async def test_the_guest_is_a_daemon_with_nothing_of_the_server(
     os.close(leaking)
     os.close(other)
     assert os.getsid(pid) != os.getsid(0)
-    assert f"PPid:\t{os.getpid()}\n" not in Path(f"/proc/{pid}/status").read_text()
+    if os.getpid() != 1:  # orphans of a name space become children of its first process
+        assert f"PPid:\t{os.getpid()}\n" not in Path(f"/proc/{pid}/status").read_text()
 
 
 async def test_suspend_ends_what_was_left_behind(driver: LocalDriver) -> None:

@@ -87,7 +87,7 @@ class GuestConnector:
         argv = bootstrap.command(built, ref.workdir, mark=f"{CHANNEL_DIRECTORY}/{mark}" if usable else "")
         stream = await self._execute(container, argv, str(ref.data.get("user", "")))
         try:
-            site = await self._greet(stream)
+            site = await self._greet(container, stream)
             if not site.writable and ref.data.get("owned"):
                 await self._give_workdir(container, ref.workdir, site)
             socket = f"{CHANNEL_DIRECTORY if mounted else site.directory}/{_SOCKET}"
@@ -111,11 +111,19 @@ class GuestConnector:
             if error.status == 404:
                 raise SandboxGone("its container was removed") from error
             if error.status == 409:
-                raise SandboxGone("its container does not run") from error
+                raise await self._why_stopped(container) from error
             raise
         return stream
 
-    async def _greet(self, stream: ExecStream) -> bootstrap.Site:
+    async def _why_stopped(self, container: str) -> DriverError:
+        found = await self._engine.inspect_container(container)
+        state = (found or {}).get("State", {})
+        # What the engine's init says when it cannot execute its program, which is /bin/sh.
+        if state.get("Status") == "exited" and state.get("ExitCode") in (126, 127):
+            return no_shell()
+        return SandboxGone("its container does not run")
+
+    async def _greet(self, container: str, stream: ExecStream) -> bootstrap.Site:
         try:
             async with asyncio.timeout(_GREETING_TIMEOUT):
                 return await bootstrap.greet(stream)
@@ -125,6 +133,9 @@ class GuestConnector:
             ) from error
         except bootstrap.BootstrapError as error:
             _log.warning("bootstrap failed", error=str(error), complaint=stream.complaint)
+            found = await self._engine.inspect_container(container)
+            if found is None or not found["State"]["Running"]:
+                raise await self._why_stopped(container) from error
             text = f"the guest could not be put into the container: {stream.complaint or error}"
             raise DriverError("GUEST_START_FAILED", text[:500], retryable=True) from error
 
@@ -171,6 +182,13 @@ class GuestConnector:
                 await asyncio.wait({ended})
         _log.warning("the guest ended at once", key=key, complaint=stream.complaint)
         raise DriverError("GUEST_START_FAILED", f"the guest did not start: {stream.complaint[-300:]}", retryable=True)
+
+
+def no_shell() -> DriverError:
+    """The image cannot be used."""
+    return DriverError(
+        "UNSUPPORTED_BY_BACKEND", "the image has no /bin/sh, which a workspace needs", field="spec.image"
+    )
 
 
 async def _try(path: Path) -> SocketStream | None:

@@ -23,7 +23,7 @@ from workspaced_server.drivers.base import (
     SandboxStatus,
 )
 from workspaced_server.drivers.config import DockerConfig
-from workspaced_server.drivers.docker.connect import GuestConnector
+from workspaced_server.drivers.docker.connect import GuestConnector, no_shell
 from workspaced_server.drivers.docker.engine import Engine, EngineError
 from workspaced_server.drivers.docker.images import Image, Images
 from workspaced_server.drivers.docker.options import (
@@ -95,9 +95,9 @@ class DockerDriver:
         if self._info is None:
             self._info = await self._engine.call(lambda api: api.info())
         name = names(spec.key, self._installation)
-        found = await self._inspect(name)
+        found = await self._engine.inspect_container(name)
         if found is not None and found["State"]["Status"] in ("dead", "removing"):
-            await self._remove_container(name)
+            await self._engine.remove_container(name)
             found = None
         if found is not None:
             report(Phase.STARTING)
@@ -112,7 +112,7 @@ class DockerDriver:
 
     async def status(self, ref: SandboxRef) -> SandboxStatus:
         """Ask the engine."""
-        found = await self._inspect(names(ref.key, self._installation))
+        found = await self._engine.inspect_container(names(ref.key, self._installation))
         if found is None:
             if ref.persistent:
                 return SandboxStatus(SandboxState.SUSPENDED)
@@ -132,13 +132,13 @@ class DockerDriver:
 
     async def suspend(self, ref: SandboxRef) -> None:
         """Remove the container; the files stay when they are in ``host_workdir`` or in a volume. Idempotent."""
-        await self._remove_container(names(ref.key, self._installation))
+        await self._engine.remove_container(names(ref.key, self._installation))
         await self._remove_channel(ref.key)
 
     async def destroy(self, ref: SandboxRef) -> None:
         """Remove the container and the managed volume; ``host_workdir`` is the caller's and stays. Idempotent."""
         name = names(ref.key, self._installation)
-        await self._remove_container(name)
+        await self._engine.remove_container(name)
         await self._remove_volume(name)
         await self._remove_channel(ref.key)
 
@@ -160,15 +160,6 @@ class DockerDriver:
         named = bool(spec.options.get("host_workdir"))
         data = _data(labels, owned=not named)
         return SandboxRef(spec.key, spec.token, labels[WORKDIR_LABEL], data, persistent=named or bool(spec.persistent))
-
-    async def _inspect(self, name: str) -> dict[str, Any] | None:
-        try:
-            found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(name))
-        except EngineError as error:
-            if error.status == 404:
-                return None
-            raise
-        return found
 
     async def _resume(self, found: Mapping[str, Any]) -> None:
         identity, state = found["Id"], found["State"]["Status"]
@@ -230,14 +221,13 @@ class DockerDriver:
             await self._engine.call(lambda api: api.start(name))
         except EngineError as error:
             if "/bin/sh" in error.text or "docker-init" in error.text:
-                text = "the image has no /bin/sh, which a workspace needs"
-                raise DriverError("UNSUPPORTED_BY_BACKEND", text, field="spec.image") from error
+                raise no_shell() from error
             raise _creation_failed(error)
 
     async def _undo(self, key: str, name: str, new_volume: bool) -> None:
         # The error that led here is the one to report.
         for step in (
-            self._remove_container(name),
+            self._engine.remove_container(name),
             self._remove_volume(name) if new_volume else None,
             self._remove_channel(key),
         ):
@@ -255,22 +245,6 @@ class DockerDriver:
                 return False
             raise
         return True
-
-    async def _remove_container(self, name: str) -> None:
-        try:
-            await self._engine.call(lambda api: api.remove_container(name, v=True, force=True))
-        except EngineError as error:
-            if error.status == 409 and "in progress" in error.text:
-                await self._removed(name)
-            elif error.status != 404:
-                raise
-
-    async def _removed(self, name: str) -> None:
-        for delay in (0.05, 0.1, 0.2, 0.5, 1, 2, 5):
-            if await self._inspect(name) is None:
-                return
-            await asyncio.sleep(delay)
-        raise DriverError("PROVIDER_UNAVAILABLE", "the engine does not finish removing the container", retryable=True)
 
     async def _remove_volume(self, name: str) -> None:
         try:

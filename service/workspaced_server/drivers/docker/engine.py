@@ -78,6 +78,36 @@ class Engine:
         except OSError as error:
             raise _unreachable(error)
 
+    async def remove_container(self, name: str) -> None:
+        """Kill and remove a container and its unnamed volumes; returns when it is gone. Idempotent.
+
+        Raises EngineError and DriverError.
+        """
+        try:
+            await self.call(lambda api: api.remove_container(name, v=True, force=True))
+        except EngineError as error:
+            if error.status == 409 and "in progress" in error.text:
+                await self._removed(name)
+            elif error.status != 404:
+                raise
+
+    async def inspect_container(self, name: str) -> dict[str, Any] | None:
+        """What the engine says of a container; None when there is none. Raises EngineError and DriverError."""
+        try:
+            found: dict[str, Any] = await self.call(lambda api: api.inspect_container(name))
+        except EngineError as error:
+            if error.status == 404:
+                return None
+            raise
+        return found
+
+    async def _removed(self, name: str) -> None:
+        for delay in (0.05, 0.1, 0.2, 0.5, 1, 2, 5):
+            if await self.inspect_container(name) is None:
+                return
+            await asyncio.sleep(delay)
+        raise DriverError("PROVIDER_UNAVAILABLE", "the engine does not finish removing the container", retryable=True)
+
     async def close(self) -> None:
         """Close connections that are kept."""
         if self._client is not None:

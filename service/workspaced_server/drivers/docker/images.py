@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import time
@@ -21,6 +22,7 @@ from workspaced_server.drivers.uninterrupted import uninterrupted
 
 PYTHON_REPOSITORY = "workspaced-python"
 _REPORT_SECONDS = 0.1
+_INSTALL_SECONDS = 3600
 _MISSING = re.compile(r"(?i)not found|manifest unknown|access denied|does not exist|unauthorized|no such image|denied")
 
 # The package manager of each family of distributions; the last line says what came out of it.
@@ -88,8 +90,10 @@ class Images:
         try:
             await asyncio.shield(step)
         except asyncio.CancelledError:
-            pull.abort()
-            await uninterrupted(_ended(step))
+            if pull.abort():
+                await uninterrupted(_ended(step))
+            else:
+                step.add_done_callback(_heard)
             raise
         except EngineError as error:
             raise _pull_failed(image, error.text, error.status)
@@ -127,6 +131,8 @@ class Images:
                 report(Phase.INSTALLING_PYTHON, None, "installing python3 by the image's package manager")
                 await self._install(container, report)
                 conf = {name: image.config.get(name) for name in _IMAGE_FIELDS}
+                # The engine adds the container's labels to those of the image; only an empty one hides its value.
+                conf["Labels"] = {**(conf["Labels"] or {}), INSTALLATION_LABEL: ""}
                 await self._engine.call(
                     lambda api: api.commit(container, repository=PYTHON_REPOSITORY, tag=short, conf=conf, pause=False)
                 )
@@ -152,30 +158,24 @@ class Images:
         gets into what is kept.
         """
         name = f"workspaced-install-{image_id.removeprefix('sha256:')[:12]}-{self._installation[:8]}"
-        await self._remove(name)  # of a server that was killed
+        await self._engine.remove_container(name)  # of a server that was killed
         try:
             await self._engine.call(
                 lambda api: api.create_container(
                     image_id,
                     name=name,
                     entrypoint=IDLE[:1],
-                    command=IDLE[1:],
+                    command=[*IDLE[1:-1], f"sleep {_INSTALL_SECONDS}"],
                     user="0:0",
                     labels={INSTALLATION_LABEL: self._installation},
-                    host_config=api.create_host_config(init=True, security_opt=["no-new-privileges"]),
+                    # Goes by itself should this server be killed now.
+                    host_config=api.create_host_config(init=True, security_opt=["no-new-privileges"], auto_remove=True),
                 )
             )
             await self._engine.call(lambda api: api.start(name))
             yield name
         finally:
-            await uninterrupted(self._remove(name))
-
-    async def _remove(self, name: str) -> None:
-        try:
-            await self._engine.call(lambda api: api.remove_container(name, v=True, force=True))
-        except EngineError as error:
-            if error.status != 404:
-                raise
+            await uninterrupted(self._engine.remove_container(name))
 
     async def _install(self, container: str, report: Progress) -> None:
         tail: list[str] = []
@@ -239,6 +239,8 @@ class _Pull:
             timeout=(api.timeout, None),
         )
         with self._response as response:
+            if self._aborted:
+                return
             if response.status_code != 200:
                 raise EngineError(response.status_code, _message(response))
             layers = Layers()
@@ -255,14 +257,17 @@ class _Pull:
                         self._report, Phase.PULLING_IMAGE, layers.fraction, f"{self._image}: {layers}"
                     )
 
-    def abort(self) -> None:
-        """Make the thread end, also when it waits for the engine. Called from the loop."""
+    def abort(self) -> bool:
+        """Make the thread end, also when it waits for the engine. Called from the loop.
+
+        False when the engine has not answered yet: the thread then ends with the answer, for which nobody should wait.
+        """
         self._aborted = True
-        if self._response is not None:
-            try:
-                self._response.raw.shutdown()
-            except (ValueError, OSError):
-                return  # it has ended
+        if self._response is None:
+            return False
+        with contextlib.suppress(ValueError, RuntimeError, OSError):  # it has ended
+            self._response.raw.shutdown()
+        return True
 
 
 class Layers:
@@ -324,3 +329,8 @@ def _pull_failed(image: str, text: str, status: int) -> DriverError:
 async def _ended(step: asyncio.Future[None]) -> None:
     await asyncio.wait({step})
     step.exception()
+
+
+def _heard(step: asyncio.Future[None]) -> None:
+    if not step.cancelled():
+        step.exception()

@@ -22,6 +22,8 @@ KEY_LABEL = "workspaced.key"
 WORKDIR_LABEL = "workspaced.workdir"
 CHANNEL_LABEL = "workspaced.channel"
 USER_LABEL = "workspaced.user"
+# What the server tells of a workspace, for people.
+_OWN_LABELS = frozenset({"workspaced.workspace_id", "workspaced.owner"})
 
 # What root needs to install packages (apt, pip, npm), change owners and users, and signal processes of other users.
 # Not here of what Docker grants: AUDIT_WRITE, MKNOD, NET_RAW, SETFCAP, SETPCAP, SYS_CHROOT.
@@ -78,7 +80,7 @@ def plan(
     read_only = bool(options.get("read_only_root", False))
     volume = names(spec.key, installation) if spec.persistent and not host_workdir else ""
     labels = {
-        **{_label(name): value for name, value in spec.labels.items()},
+        **{_label(name): _printable(value) for name, value in spec.labels.items()},
         INSTALLATION_LABEL: installation,
         KEY_LABEL: spec.key,
         WORKDIR_LABEL: workdir,
@@ -127,7 +129,12 @@ def plan(
 
 def _label(name: str) -> str:
     # Tools such as compose give a meaning to labels; a caller's may not be mistaken for theirs.
-    return name if name.startswith("workspaced.") else f"workspaced.label.{name}"
+    return name if name in _OWN_LABELS else f"workspaced.label.{name}"
+
+
+def _printable(value: str) -> str:
+    # Terminals show labels; a line break or an escape sequence would forge what `docker ps` prints.
+    return "".join(character if character.isprintable() else "\ufffd" for character in value)
 
 
 def _limits(spec: SandboxSpec, info: Mapping[str, Any], *, outside: bool) -> dict[str, Any]:
