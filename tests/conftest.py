@@ -8,10 +8,15 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support import left_behind
 
 SEED_VARIABLE = "WORKSPACED_TEST_SEED"
+
+# How fast a busy machine makes up an example says nothing about the code.
+settings.register_profile("workspaced", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("workspaced")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
