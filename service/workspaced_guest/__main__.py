@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     pass
 
 _FLAGS = {
-    "serve": ("--socket", "--state", "--workdir", "--idle-exit", "--foreground"),
-    "ensure": ("--socket", "--state", "--workdir", "--idle-exit"),
+    "serve": ("--socket", "--state", "--workdir", "--listen", "--idle-exit", "--foreground"),
+    "ensure": ("--socket", "--state", "--workdir", "--listen", "--idle-exit"),
     "connect": ("--socket",),
     "check": (),
     "resume": ("--state",),

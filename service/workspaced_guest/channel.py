@@ -14,11 +14,14 @@ from .stream import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Union
 
     from .guest import Guest
     from .loop import Timer
+    from .websocket import WebSocketConnection
     from .wire import Buffer
+
+    Connection = Union[socket.socket, WebSocketConnection]
 
 # Large reads only while they are filled: a large buffer costs page faults.
 _READ_BYTES = 64 * 1024
@@ -35,7 +38,7 @@ _CLOSE_SECONDS = 2.0
 class Channel:
     """Owns its socket. Any protocol error ends this channel and nothing else."""
 
-    def __init__(self, guest: Guest, connection: socket.socket) -> None:
+    def __init__(self, guest: Guest, connection: Connection) -> None:
         self.guest = guest
         self.loop = guest.loop
         self.authenticated = False

@@ -95,7 +95,6 @@ def _run(options: dict[str, str], ready: int) -> int:
 
 
 def _configuration(options: dict[str, str]) -> Configuration:
-
     from .guest import Configuration
 
     idle = options.get("--idle-exit")
@@ -106,6 +105,7 @@ def _configuration(options: dict[str, str]) -> Configuration:
         os.path.abspath(options["--state"]),
         workdir,
         None if idle is None else float(idle),
+        options.get("--listen"),
     )
 
 

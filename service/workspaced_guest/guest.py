@@ -32,11 +32,14 @@ _MAX_CHANNELS = 16
 class Configuration:
     """What the command line says; paths are absolute."""
 
-    def __init__(self, socket: str, state_dir: str, workdir: str, idle_exit: float | None = None) -> None:
+    def __init__(
+        self, socket: str, state_dir: str, workdir: str, idle_exit: float | None = None, listen: str | None = None
+    ) -> None:
         self.socket = socket
         self.state_dir = state_dir
         self.workdir = workdir
         self.idle_exit = idle_exit
+        self.listen = listen
 
 
 class Guest:

@@ -19,12 +19,18 @@ if TYPE_CHECKING:
 
 def _info(guest: Guest, stream: Stream, params: Params) -> None:
     disk = os.statvfs(guest.workdir)
+    listen = None
+    if guest.listener is not None and guest.listener.web is not None:
+        from .websocket import shown
+
+        listen = shown(guest.listener.web)
     stream.result(
         {
             **guest.hello(),
             "rss_bytes": _resident_bytes(),
             "processes": len(guest.processes.by_id),
             "channels": len(guest.channels),
+            "listen": listen,
             "disk": {"total_bytes": disk.f_blocks * disk.f_frsize, "free_bytes": disk.f_bavail * disk.f_frsize},
         }
     )

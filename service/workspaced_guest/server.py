@@ -30,28 +30,51 @@ class AlreadyRunning(Exception):
 class Listener:
     """Accepts channels; at most 16 that have not proved the token wait at once."""
 
-    def __init__(self, guest: Guest, listening: socket.socket) -> None:
+    def __init__(self, guest: Guest, listening: socket.socket, web: socket.socket | None = None) -> None:
         self._guest = guest
         self.socket = listening
+        self.web = web
         self._waiting: set[Channel] = set()
-        listening.setblocking(False)
-        guest.loop.add(listening.fileno(), READ, self._on_ready)
+        for sock in (listening, web):
+            if sock is not None:
+                sock.setblocking(False)
+        self.unpause()
 
     def _on_ready(self, events: int) -> None:
-        try:
-            connection, _ = self.socket.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+        connection = self._accept(self.socket)
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+            self._waiting.add(Channel(self._guest, connection))
+
+    def _on_web_ready(self, events: int) -> None:
+        from .websocket import WebSocketConnection
+
+        assert self.web is not None
+        connection = self._accept(self.web)
+        if connection is None:
             return
+        try:
+            channel = Channel(self._guest, WebSocketConnection(self._guest.loop, connection))
+        except OSError:
+            # It has gone already.
+            connection.close()
+            return
+        self._waiting.add(channel)
+
+    def _accept(self, listening: socket.socket) -> socket.socket | None:
+        try:
+            connection, _ = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return None
         self._waiting = {channel for channel in self._waiting if channel.waiting}
         if len(self._waiting) >= _MAX_WAITING:
             connection.close()
-            return
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
-        self._waiting.add(Channel(self._guest, connection))
+            return None
+        return connection
 
     def pause(self) -> None:
         """Accepts nobody; who connects meanwhile waits for `unpause`, also across an exec. Idempotent."""
-        self._guest.loop.remove(self.socket.fileno())
+        self._forget()
         for channel in self._waiting:
             if channel.waiting:
                 channel.close()
@@ -60,11 +83,20 @@ class Listener:
     def unpause(self) -> None:
         """Accepts again."""
         self._guest.loop.add(self.socket.fileno(), READ, self._on_ready)
+        if self.web is not None:
+            self._guest.loop.add(self.web.fileno(), READ, self._on_web_ready)
 
     def close(self) -> None:
         """Takes no more channels."""
-        self._guest.loop.remove(self.socket.fileno())
+        self._forget()
         self.socket.close()
+        if self.web is not None:
+            self.web.close()
+
+    def _forget(self) -> None:
+        self._guest.loop.remove(self.socket.fileno())
+        if self.web is not None:
+            self._guest.loop.remove(self.web.fileno())
 
 
 def serve(configuration: Configuration, bundle: str, ready: Callable[[], None]) -> None:
@@ -72,7 +104,8 @@ def serve(configuration: Configuration, bundle: str, ready: Callable[[], None]) 
     lock = take_lock(configuration.state_dir)
     guest = Guest(configuration, bundle)
     guest.processes.recover()
-    listener = Listener(guest, listen(configuration.socket))
+    web = None if configuration.listen is None else _listen_web(configuration.listen)
+    listener = Listener(guest, listen(configuration.socket), web)
     run(guest, listener, lock, ready)
 
 
@@ -112,6 +145,15 @@ def listen(path: str) -> socket.socket:
             os.close(directory)
     listening.listen(_BACKLOG)
     return listening
+
+
+def _listen_web(address: str) -> socket.socket:
+    try:
+        from . import websocket
+    except ImportError as error:
+        # A run from a directory has no `websockets`, an interpreter without zlib can't read what the bundle carries.
+        raise ValueError(f"--listen {address}: {error}") from None
+    return websocket.listen(address)
 
 
 def take_lock(state_dir: str) -> int:

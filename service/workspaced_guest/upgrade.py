@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     Params = dict[str, Any]
 
-# Changes whenever `_snapshot` does; a program that reads another one is refused before anything happens.
-HANDOVER = 1
+# Changes whenever the handover does; a program that reads another one is refused before anything happens.
+HANDOVER = 2
 _CHECK_SECONDS = 10.0
 _MAX_BUNDLE_BYTES = 8 << 20
 _MAX_ANSWER = 4096
@@ -108,6 +108,9 @@ def replace(guest: Guest, path: str) -> None:
     """Becomes the new program; returns only when that failed, with everything as before."""
     assert guest.listener is not None
     keep = [guest.listener.socket.fileno(), guest.lock]
+    web = guest.listener.web
+    if web is not None:
+        keep.append(web.fileno())
     handover = {
         "configuration": vars(guest.configuration),
         "instance": guest.instance,
@@ -115,6 +118,7 @@ def replace(guest: Guest, path: str) -> None:
         "bounded_log": log.bounded(),
         "limits": guest.limits.inherited(),
         "listener": keep[0],
+        "web_listener": None if web is None else web.fileno(),
         "lock": keep[1],
         "processes": [_snapshot(process, keep) for process in guest.processes.by_id.values()],
     }
@@ -153,7 +157,14 @@ def resume(state_dir: str, bundle: str) -> int:
     os.set_inheritable(handover["listener"], False)
     for snapshot in handover["processes"]:
         _adopt(guest, snapshot)
-    listener = Listener(guest, socket.socket(fileno=handover["listener"]))
+    web = handover["web_listener"]
+    if web is not None:
+        os.set_inheritable(web, False)
+    listener = Listener(
+        guest,
+        socket.socket(fileno=handover["listener"]),
+        None if web is None else socket.socket(fileno=web),
+    )
     # Children that ended between the two programs raised no signal in this one.
     guest.processes.reaper.reap()
     run(guest, listener, handover["lock"], lambda: None)
