@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -14,7 +15,7 @@ from .fault import Fault, invalid, shorten
 from .output import Output
 from .proctree import ID_VARIABLE
 from .spawn import Child, SpawnError, spawn
-from .spec import Account, Spec
+from .spec import Spec
 from .stdin import Stdin
 from .wire import PTY, STDERR, STDOUT
 
@@ -22,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from .account import Account
     from .attachment import Attachment
     from .journal import Journal
     from .loop import Timer
@@ -81,7 +83,7 @@ class Process:
     def start(self) -> None:
         """Starts it, or raises Fault and leaves nothing behind."""
         guest = self.owner.guest
-        account = Account(self.spec.user) if self.spec.user else None
+        account = _account(self.spec.user) if self.spec.user else None
         self.user = account.name if account else guest.user
         self.cwd = os.path.normpath(os.path.join(guest.workdir, self.spec.cwd))
         self._check_size()
@@ -91,6 +93,9 @@ class Process:
             self._spawn(account)
         except SpawnError as error:
             self._forget()
+            if error.errno in (errno.EPERM, errno.EINVAL):
+                # What can't be run or entered is refused in other words.
+                self._check_rights(account)
             raise self._start_fault(error.errno, error.of_cwd) from None
         except OSError as error:
             self._forget()
@@ -267,7 +272,6 @@ class Process:
         child = Child(spec.arguments, self.cwd, env)
         if account is not None and not account.own:
             child.uid, child.gid, child.groups = account.uid, account.gid, account.groups()
-        child.preexec = _before_exec(spec)
         theirs: list[int] = []
         ours: list[int] = []
         try:
@@ -275,6 +279,7 @@ class Process:
                 self._open_terminal(child, spec.pty, ours, theirs)
             else:
                 self._open_pipes(child, ours, theirs)
+            child.preexec = _before_exec(spec, child)
             self.pid = spawn(child, guest.limits)
         except BaseException:
             for fd in ours:
@@ -323,9 +328,16 @@ class Process:
         if self.spec.stdin:
             self.stdin = Stdin(self, ours[2], False)
 
-    def _start_fault(self, number: int, of_cwd: bool) -> Fault:
-        import errno
+    def _check_rights(self, account: Account | None) -> None:
+        if self.spec.nice < 0:
+            message = f"the guest may not start a process with a nice value of {self.spec.nice}"
+            raise Fault("PERMISSION_DENIED", "PERMISSION_DENIED", message, nice=self.spec.nice)
+        if account is not None and not account.own:
+            from .account import not_permitted
 
+            raise not_permitted(self.spec.user or account.name)
+
+    def _start_fault(self, number: int, of_cwd: bool) -> Fault:
         command = shorten(self.spec.arguments[0])
         what = f"the directory {shorten(self.cwd)}" if of_cwd else command
         return Fault(
@@ -462,14 +474,29 @@ def signal_name(number: int) -> str:
         return str(number)
 
 
-def _before_exec(spec: Spec) -> Callable[[], None] | None:
+def _account(name: str) -> Account:
+    # Few processes have one, and the module reads the user database.
+    from .account import Account
+
+    return Account(name)
+
+
+def _before_exec(spec: Spec, child: Child) -> Callable[[], None] | None:
     # Without one the child is made by vfork, which is much cheaper.
     if spec.pty is None and not spec.nice:
         return None
+    uid, gid, groups = child.uid, child.gid, child.groups
+    if spec.nice:
+        # Once it is another user, a process may not lower its nice value.
+        child.uid = child.gid = child.groups = None
 
     def prepare() -> None:
         if spec.nice:
             os.nice(spec.nice)
+            if uid is not None and gid is not None and groups is not None:
+                os.setgroups(groups)
+                os.setresgid(gid, gid, gid)
+                os.setresuid(uid, uid, uid)
         if spec.pty is not None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from . import params as read
-from .fault import Fault, invalid
+from .fault import invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,29 +107,3 @@ def _environment(params: Params) -> dict[bytes, bytes | None]:
         except UnicodeEncodeError:
             raise invalid("a variable holds a surrogate that stands for no byte", field="env") from None
     return env
-
-
-class Account:
-    """The user that a process runs as, when it is not the guest's own."""
-
-    def __init__(self, name: str) -> None:
-        import pwd
-
-        try:
-            entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
-        except (KeyError, ValueError, OverflowError):
-            raise Fault("NOT_FOUND", "USER_NOT_FOUND", f"no user {name}", user=name) from None
-        self.uid = entry.pw_uid
-        self.gid = entry.pw_gid
-        self.name = entry.pw_name
-        self.home = entry.pw_dir
-        self.shell = entry.pw_shell
-        self.own = self.uid == os.geteuid()
-        if not self.own and os.geteuid() != 0:
-            raise Fault(
-                "PERMISSION_DENIED", "PERMISSION_DENIED", f"the guest may not run a process as {name}", user=name
-            )
-
-    def groups(self) -> list[int]:
-        """The supplementary groups that the user has."""
-        return os.getgrouplist(self.name, self.gid)
