@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import uuid
+from contextlib import closing
 
 import anyio
 import pytest
@@ -11,12 +13,21 @@ import pytest
 import workspaced
 from tests.conformance.backends import BackendUnderTest
 from tests.conformance.conftest import Make
+from tests.support.server import ServerProcess
 
 pytestmark = pytest.mark.anyio
 
 
-def containers() -> set[str]:
-    listed = subprocess.run(["docker", "ps", "-aq", "--no-trunc"], check=True, capture_output=True, text=True)
+def containers(server: ServerProcess) -> set[str]:
+    """Every container of this server: others may run on the same engine."""
+    with closing(sqlite3.connect(server.state_dir / "registry.db")) as registry:
+        ((installation,),) = registry.execute("SELECT value FROM properties WHERE name = 'installation_id'")
+    listed = subprocess.run(
+        ["docker", "ps", "-aq", "--no-trunc", "--filter", f"label=workspaced.installation={installation}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return set(listed.stdout.split())
 
 
@@ -64,9 +75,11 @@ async def test_concurrent_initialize_is_one_provisioning(make: Make, backend: Ba
         assert len(listed.stdout.split()) == 1
 
 
-async def test_failed_initialize_leaves_nothing(client: workspaced.Client, backend: BackendUnderTest) -> None:
+async def test_failed_initialize_leaves_nothing(
+    client: workspaced.Client, server: ServerProcess, backend: BackendUnderTest
+) -> None:
     name = f"t-{uuid.uuid4().hex[:12]}"
-    before = containers()
+    before = containers(server)
     arguments = dict(backend.arguments)
     if backend.name == "docker":
         arguments["image"] = "localhost:1/no/such:image"
@@ -77,11 +90,13 @@ async def test_failed_initialize_leaves_nothing(client: workspaced.Client, backe
     assert caught.value.reason in {"IMAGE_NOT_FOUND", "PROVIDER_UNAVAILABLE", "OPTION_NOT_ALLOWED"}
     with pytest.raises(workspaced.WorkspaceNotFound):
         await client.workspace(name).info()
-    assert containers() == before
+    assert containers(server) == before
 
 
-async def test_cancelled_initialize_leaves_nothing(client: workspaced.Client, backend: BackendUnderTest) -> None:
-    before = containers()
+async def test_cancelled_initialize_leaves_nothing(
+    client: workspaced.Client, server: ServerProcess, backend: BackendUnderTest
+) -> None:
+    before = containers(server)
     for delay in [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5]:
         name = f"t-{uuid.uuid4().hex[:12]}"
         with anyio.move_on_after(delay) as scope:
@@ -93,7 +108,7 @@ async def test_cancelled_initialize_leaves_nothing(client: workspaced.Client, ba
             while await client.list(workspace_ids=[name]):
                 await anyio.sleep(0.05)
     with anyio.fail_after(60):
-        while containers() - before:
+        while containers(server) - before:
             await anyio.sleep(0.1)
 
 

@@ -158,7 +158,7 @@ class Transitions:
         """Remove what agents left behind. Idempotent; stopped in the middle, the rest is removed by the next one."""
         channel = await self.channel(entry)
         if kill_processes:
-            await channel.call("process.stop_all", {"reason": "CANCELLED", "grace": 5.0})
+            await channel.call("process.stop_all", {"reason": "WORKSPACE_STOPPED", "grace": 5.0})
         paths = list(_RESET_PATHS)
         if wipe_files:
             paths += await _children(channel)
