@@ -18,6 +18,7 @@ class Account:
     """
 
     def __init__(self, name: str) -> None:
+        self._asked = name
         user, colon, group = name.partition(":")
         entry = _entry(user)
         if entry is not None:
@@ -42,17 +43,16 @@ class Account:
             self.gid = int(group)
         self.own = self.uid == os.geteuid() and (not colon or self.gid == os.getegid())
         if not self.own and os.geteuid() != 0:
-            raise not_permitted(name)
+            raise self.not_permitted()
+
+    def not_permitted(self) -> Fault:
+        """What to say when the guest may not become this user."""
+        message = f"the guest may not run a process as {shorten(self._asked)}"
+        return Fault("PERMISSION_DENIED", "PERMISSION_DENIED", message, user=self._asked)
 
     def groups(self) -> list[int]:
         """The supplementary groups that the process gets: the user's, and none when a group was asked for."""
         return os.getgrouplist(self.name, self.gid) if self._own_group else [self.gid]
-
-
-def not_permitted(name: str) -> Fault:
-    """The kernel does not let the guest become this user."""
-    message = f"the guest may not run a process as {shorten(name)}"
-    return Fault("PERMISSION_DENIED", "PERMISSION_DENIED", message, user=name)
 
 
 def _not_found(name: str, why: str) -> Fault:

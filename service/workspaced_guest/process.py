@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import signal
-import struct
-import termios
 import time
 
 from . import proctree, wire
-from .fault import Fault, invalid, shorten
+from .fault import Fault, invalid
+from .launch import Launch, set_size
 from .output import Output
-from .proctree import ID_VARIABLE
-from .spawn import Child, SpawnError, spawn
+from .spawn import SpawnError
 from .spec import Spec
 from .stdin import Stdin
 from .wire import PTY, STDERR, STDOUT
@@ -23,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from .account import Account
     from .attachment import Attachment
     from .journal import Journal
     from .loop import Timer
@@ -82,27 +77,21 @@ class Process:
 
     def start(self) -> None:
         """Starts it, or raises Fault and leaves nothing behind."""
-        guest = self.owner.guest
-        account = _account(self.spec.user) if self.spec.user else None
-        self.user = account.name if account else guest.user
-        self.cwd = os.path.normpath(os.path.join(guest.workdir, self.spec.cwd))
-        self._check_size()
-        self.oom_before = self.owner.oom.read()
         try:
-            self._write_record()
-            self._spawn(account)
-        except SpawnError as error:
-            self._forget()
-            if error.errno in (errno.EPERM, errno.EINVAL):
-                # What can't be run or entered is refused in other words.
-                self._check_rights(account)
-            raise self._start_fault(error.errno, error.of_cwd) from None
-        except OSError as error:
-            self._forget()
-            raise self._start_fault(error.errno or 0, False) from None
-        except Exception:
+            launch = Launch(self.owner.guest, self.id, self.spec)
+            self.user, self.cwd = launch.user, launch.cwd
+            self._check_size()
+            self.oom_before = self.owner.oom.read()
+            try:
+                self._write_record()
+                launch.run()
+            except (SpawnError, OSError) as error:
+                raise launch.fault(error) from None
+        except BaseException:
             self._forget()
             raise
+        self.pid = launch.pid
+        self._take(launch.fds)
         self.owner.reaper.expect(self.pid, self._on_reaped)
         leader = proctree.entry(self.pid)
         self.start_ticks = leader.start if leader is not None else 0
@@ -125,7 +114,6 @@ class Process:
             return
         size = len(wire.encode_json(self.describe()))
         if size > wire.MAX_DESCRIPTION:
-            self._forget()
             raise invalid(
                 f"command, directory and labels have {size} bytes as JSON, at most {wire.MAX_DESCRIPTION} are possible",
                 field="shell" if self.spec.shell is not None else "argv",
@@ -212,7 +200,7 @@ class Process:
         if self.exit is not None or self.outputs[0].ended:
             raise Fault("FAILED_PRECONDITION", "PROCESS_EXITED", "the process has exited", process_id=self.id)
         self.pty = (cols, rows)
-        _set_size(self.outputs[0].fd, cols, rows)
+        set_size(self.outputs[0].fd, cols, rows)
 
     def log(self, message: str) -> None:
         """A line in the guest's log."""
@@ -253,67 +241,6 @@ class Process:
         self.journal.close()
         self.record.remove()
 
-    def _spawn(self, account: Account | None) -> None:
-        guest = self.owner.guest
-        spec = self.spec
-        env = dict(guest.child_env)
-        if account is not None and not account.own:
-            names = (b"HOME", b"USER", b"LOGNAME", b"SHELL")
-            values = (account.home, account.name, account.name, account.shell or "/bin/sh")
-            env.update(zip(names, map(os.fsencode, values)))
-        if spec.pty is not None:
-            env.setdefault(b"TERM", b"xterm-256color")
-        for name, value in spec.env.items():
-            if value is None:
-                env.pop(name, None)
-            else:
-                env[name] = value
-        env[ID_VARIABLE] = self.id.encode()
-        child = Child(spec.arguments, self.cwd, env)
-        if account is not None and not account.own:
-            child.uid, child.gid, child.groups = account.uid, account.gid, account.groups()
-        theirs: list[int] = []
-        ours: list[int] = []
-        try:
-            if spec.pty is not None:
-                self._open_terminal(child, spec.pty, ours, theirs)
-            else:
-                self._open_pipes(child, ours, theirs)
-            child.preexec = _before_exec(spec, child)
-            self.pid = spawn(child, guest.limits)
-        except BaseException:
-            for fd in ours:
-                os.close(fd)
-            raise
-        finally:
-            for fd in theirs:
-                os.close(fd)
-        self._take(ours)
-
-    def _open_terminal(self, child: Child, size: tuple[int, int], ours: list[int], theirs: list[int]) -> None:
-        master, slave = os.openpty()
-        ours.append(master)
-        theirs.append(slave)
-        _set_size(master, *size)
-        if child.uid is not None:
-            os.fchown(slave, child.uid, -1)
-        ours.append(os.dup(master))
-        child.stdin = child.stdout = child.stderr = slave
-
-    def _open_pipes(self, child: Child, ours: list[int], theirs: list[int]) -> None:
-        for name in ("stdout", "stderr"):
-            reading, writing = os.pipe()
-            ours.append(reading)
-            theirs.append(writing)
-            setattr(child, name, writing)
-        if self.spec.stdin:
-            reading, writing = os.pipe()
-            ours.append(writing)
-            theirs.append(reading)
-            child.stdin = reading
-        else:
-            child.stdin = self.owner.guest.null
-
     def _take(self, ours: list[int]) -> None:
         if self.pty is not None:
             self.outputs = [Output(self, ours[0], PTY)]
@@ -327,26 +254,6 @@ class Process:
             self.outputs.insert(0, Output(self, ours[0], STDOUT))
         if self.spec.stdin:
             self.stdin = Stdin(self, ours[2], False)
-
-    def _check_rights(self, account: Account | None) -> None:
-        if self.spec.nice < 0:
-            message = f"the guest may not start a process with a nice value of {self.spec.nice}"
-            raise Fault("PERMISSION_DENIED", "PERMISSION_DENIED", message, nice=self.spec.nice)
-        if account is not None and not account.own:
-            from .account import not_permitted
-
-            raise not_permitted(self.spec.user or account.name)
-
-    def _start_fault(self, number: int, of_cwd: bool) -> Fault:
-        command = shorten(self.spec.arguments[0])
-        what = f"the directory {shorten(self.cwd)}" if of_cwd else command
-        return Fault(
-            "FAILED_PRECONDITION",
-            "PROCESS_START_FAILED",
-            f"{what}: {os.strerror(number)}",
-            errno=errno.errorcode.get(number, str(number)),
-            command=command,
-        )
 
     def _on_timeout(self) -> None:
         self.timeout_timer = None
@@ -472,36 +379,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name[len("SIG") :]
     except ValueError:
         return str(number)
-
-
-def _account(name: str) -> Account:
-    # Few processes have one, and the module reads the user database.
-    from .account import Account
-
-    return Account(name)
-
-
-def _before_exec(spec: Spec, child: Child) -> Callable[[], None] | None:
-    # Without one the child is made by vfork, which is much cheaper.
-    if spec.pty is None and not spec.nice:
-        return None
-    uid, gid, groups = child.uid, child.gid, child.groups
-    if spec.nice:
-        # Once it is another user, a process may not lower its nice value.
-        child.uid = child.gid = child.groups = None
-
-    def prepare() -> None:
-        if spec.nice:
-            os.nice(spec.nice)
-            if uid is not None and gid is not None and groups is not None:
-                os.setgroups(groups)
-                os.setresgid(gid, gid, gid)
-                os.setresuid(uid, uid, uid)
-        if spec.pty is not None:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    return prepare
-
-
-def _set_size(fd: int, cols: int, rows: int) -> None:
-    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
