@@ -121,7 +121,7 @@ def _spec_label(spec: process_pb2.ProcessSpec) -> dict[str, str]:
     rest = process_pb2.ProcessSpec()
     rest.CopyFrom(spec)
     rest.ClearField("command")
-    for name in rest.env:
+    for name in list(rest.env):
         rest.env[name] = ""
     encoded = b64encode(rest.SerializeToString(deterministic=True)).decode("ascii")
     return {_SPEC_LABEL: encoded} if 0 < len(encoded) <= _SPEC_LABEL_LIMIT else {}
@@ -198,7 +198,7 @@ def _spec(answer: answers.Answer) -> process_pb2.ProcessSpec:
         size = answers.record(answer, "pty")
         spec.pty.cols = answers.integer(size, "cols", high=65_535)
         spec.pty.rows = answers.integer(size, "rows", high=65_535)
-    for name in spec.env:
+    for name in list(spec.env):  # a map must not be changed under its iterator
         spec.env[name] = REDACTED
     return spec
 

@@ -155,7 +155,7 @@ def redact(message: Message) -> None:
     for field, value in message.ListFields():
         if field.GetOptions().Extensions[options_pb2.secret]:
             if _is_map(field):
-                for key in value:
+                for key in list(value):  # a map must not be changed under its iterator
                     value[key] = REDACTED
             else:
                 setattr(message, field.name, REDACTED)
