@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # What a blocking handler may have handed to the loop and the loop not yet to the channel.
 _IN_FLIGHT_BYTES = 512 * 1024
 # Grants smaller than this wait for more, so that small frames do not double the traffic.
-_GRANT_BYTES = wire.WINDOW // 4
+_GRANT_BYTES = wire.WINDOW // 2
 _MAX_THREADS = 256
 
 
@@ -178,6 +178,7 @@ class BlockingStream:
         self._outgoing_bytes = 0
         self._pump_scheduled = False
         self._incoming: deque[bytes] = deque()
+        self._consumed = 0  # and not yet granted anew
         self._ended = False
         self._cancelled = False
         self._cancel_callback: Callable[[], None] | None = None
@@ -226,7 +227,11 @@ class BlockingStream:
             if not self._incoming:
                 return None
             data = self._incoming.popleft()
-        self._loop.call_threadsafe(self._stream.grant, len(data))
+        self._consumed += len(data)
+        if self._consumed >= _GRANT_BYTES:
+            # Less would be kept back by the stream as well, and each call wakes the loop.
+            self._loop.call_threadsafe(self._stream.grant, self._consumed)
+            self._consumed = 0
         return data
 
     def _put(self, item: Item, size: int) -> None:

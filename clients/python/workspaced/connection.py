@@ -13,6 +13,7 @@ import grpc
 
 from . import errors
 from .backoff import Backoff
+from .file_codec import FileCalls
 from .tls import TLS
 from .v1.execution_pb2_grpc import ExecutionServiceStub
 from .v1.file_pb2_grpc import FileServiceStub
@@ -156,6 +157,7 @@ class Connection:
         self._channel, self._loop = channel, loop
         self._execution = ExecutionServiceStub(channel)
         self._files = FileServiceStub(channel)
+        self._file_calls = FileCalls(channel)
         self._lifecycle = LifecycleServiceStub(channel)
         self._ports = PortServiceStub(channel)
         self._server = ServerServiceStub(channel)
@@ -171,6 +173,12 @@ class Connection:
         """The stub of FileService."""
         self.open()
         return self._files
+
+    @property
+    def file_calls(self) -> FileCalls:
+        """ReadFile and WriteFile."""
+        self.open()
+        return self._file_calls
 
     @property
     def lifecycle(self) -> LifecycleServiceAsyncStub:

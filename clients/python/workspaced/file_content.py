@@ -7,8 +7,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from pathlib import Path
 from typing import Protocol
 
-CHUNK_BYTES = 1 << 20
-"""What a server takes in one message. Each costs it and us as much as some hundred KiB of bytes do."""
+CHUNK_BYTES = 1 << 18
+"""Fewer and larger messages cost more: memory of that size is given back to the system, and fetched again."""
 Data = bytes | bytearray | memoryview | str | Iterable[bytes] | AsyncIterable[bytes]
 
 
@@ -20,7 +20,7 @@ class Content(Protocol):
     size: int | None
 
     def chunks(self, offset: int) -> AsyncIterator[bytes]:
-        """The bytes from an offset, in chunks of at most 1 MiB."""
+        """The bytes from an offset, in chunks of at most 256 KiB."""
 
 
 class BytesContent:
@@ -68,7 +68,7 @@ class IteratedContent:
         self.size: int | None = None
 
     async def chunks(self, offset: int) -> AsyncIterator[bytes]:
-        """From the iterator; small pieces are joined, nothing of a file being seen before its end, and large ones split."""
+        """From the iterator; small pieces are joined (nobody sees a file before its end), large ones are split."""
         if offset:
             raise ValueError("an iterator gives its bytes once")
         gathered = _Gathered()

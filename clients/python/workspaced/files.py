@@ -14,6 +14,7 @@ import grpc
 from . import errors
 from .backoff import Backoff
 from .connection import Connection, ended
+from .file_codec import packed
 from .file_content import Content, Data, PathContent, content_of
 from .file_info import FileChange, FileInfo, WatchOverflow, WatchReady
 from .first_status import FirstStatus
@@ -228,15 +229,14 @@ class Files:
         repair = _Repair(self._connection)
         while True:
             request = file_pb2.ReadFileRequest(workspace_id=self._workspace_id, path=path, offset=offset, limit=limit)
-            call = self._connection.files.ReadFile(request, metadata=self._connection.metadata)
+            call = self._connection.file_calls.read(request, metadata=self._connection.metadata)
             try:
                 async for response in call:
-                    data = response.data
-                    if data:
+                    if isinstance(response, bytes):
                         repair.progress()
-                        offset += len(data)
-                        limit = None if limit is None else limit - len(data)
-                        yield data
+                        offset += len(response)
+                        limit = None if limit is None else limit - len(response)
+                        yield response
                         continue
                     kind = response.WhichOneof("part")
                     if kind == "end":
@@ -311,14 +311,14 @@ class Files:
         size: int | None,
         progress: Transferred | None,
     ) -> file_pb2.WriteFileResponse:
-        call = self._connection.files.WriteFile(metadata=self._connection.metadata)
+        call = self._connection.file_calls.write(metadata=self._connection.metadata)
         status = FirstStatus(call)
         try:
             try:
                 await call.write(file_pb2.WriteFileRequest(header=header))
                 if chunks is not None:
                     async for chunk in chunks:
-                        await call.write(file_pb2.WriteFileRequest(data=chunk))
+                        await call.write(packed(chunk))
                         done += len(chunk)
                         if progress is not None:
                             progress(done, size)
@@ -326,7 +326,7 @@ class Files:
             except asyncio.InvalidStateError:
                 pass  # the server has answered already; the answer says why
             await ended(call)
-            response = await call
+            response: file_pb2.WriteFileResponse = await call
         except grpc.aio.AioRpcError as error:
             raise await status.error(error) from None
         finally:

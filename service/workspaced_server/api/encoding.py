@@ -1,9 +1,13 @@
-"""Responses that carry many bytes, encoded by hand: one copy of the data instead of three.
+"""Messages that carry many bytes, encoded and decoded by hand: one copy of the data instead of three, or none.
 
-Each function returns the bytes that serialising the message would give; a test compares them.
+Encoding gives the bytes that serialising the message would give; tests compare both directions with the library's.
 """
 
 from __future__ import annotations
+
+from workspaced.v1 import file_pb2
+
+_DATA = 0x12  # tag of field 2, of bytes
 
 
 def varint(value: int) -> bytes:
@@ -34,3 +38,17 @@ def process_output(stream: int, offset: int, *pieces: bytes | memoryview) -> byt
 def file_data(data: bytes | memoryview) -> bytes:
     """``ReadFileResponse{data}``; `TunnelResponse` has the same shape."""
     return b"".join((b"\x12", varint(len(data)), data))
+
+
+def write_file_request(message: bytes) -> file_pb2.WriteFileRequest | memoryview:
+    """A ``WriteFileRequest``; one of nothing but data is given as a view of it. Raises DecodeError."""
+    if message and message[0] == _DATA:
+        size = 0
+        for position, digit in enumerate(message[1:6]):
+            size |= (digit & 0x7F) << (7 * position)
+            if digit < 0x80:
+                # One that holds more than the data, as a later client may send, is read in full.
+                if size == len(message) - position - 2:
+                    return memoryview(message)[position + 2 :]
+                break
+    return file_pb2.WriteFileRequest.FromString(message)

@@ -59,11 +59,11 @@ class FileServicer:
             await context.write(file_pb2.ReadFileResponse(end=end))
 
     async def WriteFile(  # noqa: N802
-        self, requests: AsyncIterator[file_pb2.WriteFileRequest], context: Context
+        self, requests: AsyncIterator[file_pb2.WriteFileRequest | memoryview], context: Context
     ) -> file_pb2.WriteFileResponse:
         iterator = aiter(requests)
         first = await anext(iterator, None)
-        if first is None or first.WhichOneof("part") != "header":
+        if not isinstance(first, file_pb2.WriteFileRequest) or first.WhichOneof("part") != "header":
             raise invalid(FieldViolation("header", "must be the first message of the stream"))
         header = first.header
         check(header)

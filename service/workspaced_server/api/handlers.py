@@ -1,7 +1,8 @@
 """Makes gRPC handlers of servicers, from the service's descriptor.
 
 Unlike the generated ``add_…_to_server`` the responses may be ready-made bytes: a servicer that streams much encodes
-its messages itself (`workspaced_server.api.encoding`), which saves about half of the CPU of a large chunk.
+its messages itself (`workspaced_server.api.encoding`), which saves about half of the CPU of a large chunk. What
+a client streams much of is decoded there too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+
+from workspaced_server.api.encoding import write_file_request
+
+_DESERIALIZERS = {"workspaced.v1.FileService.WriteFile": write_file_request}
 
 
 def serialize(message: Message | bytes) -> bytes:
@@ -36,7 +41,7 @@ def _method_handler(method: MethodDescriptor, behavior: Any) -> grpc.RpcMethodHa
     }[method.client_streaming, method.server_streaming]
     handler: grpc.RpcMethodHandler[Any, Any] = make(
         behavior,
-        request_deserializer=GetMessageClass(method.input_type).FromString,
+        request_deserializer=_DESERIALIZERS.get(method.full_name, GetMessageClass(method.input_type).FromString),
         response_serializer=serialize,
     )
     return handler

@@ -24,7 +24,7 @@ _NAMES = {"OFFSET_INVALID": "UPLOAD_OFFSET_INVALID"}
 async def upload(
     handle: Handle,
     header: file_pb2.WriteFileHeader,
-    requests: AsyncIterator[file_pb2.WriteFileRequest],
+    requests: AsyncIterator[file_pb2.WriteFileRequest | memoryview],
     context: grpc.aio.ServicerContext[Any, Any],
 ) -> file_pb2.WriteFileResponse:
     """Carry out one WriteFile whose header was checked.
@@ -53,15 +53,19 @@ async def upload(
 
 async def _send(
     stream: GuestStream,
-    requests: AsyncIterator[file_pb2.WriteFileRequest],
+    requests: AsyncIterator[file_pb2.WriteFileRequest | memoryview],
     context: grpc.aio.ServicerContext[Any, Any],
 ) -> None:
     async for request in requests:
-        if request.WhichOneof("part") != "data":
+        if isinstance(request, memoryview):
+            data = request
+        elif request.WhichOneof("part") == "data":
+            data = memoryview(request.data)
+        else:
             raise invalid(FieldViolation("header", "may only be the first message of the stream"))
-        if len(request.data) > MAX_CHUNK_BYTES:
+        if len(data) > MAX_CHUNK_BYTES:
             raise invalid(FieldViolation("data", "must have at most 1 MiB: send it in several messages"))
-        await stream.send(request.data)
+        await stream.send(data)
     await confirm_half_close(context)
     stream.end()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 # Without a pause a peer that is always ready would keep the event loop to itself.
 _OPERATIONS_PER_TURN = 16
+_UNIX_BUFFER_BYTES = 1 << 20
 
 
 class SocketStream:
@@ -24,6 +25,9 @@ class SocketStream:
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
+        if sock.family == socket.AF_UNIX:
+            # What it holds when full bounds how much the two ends do in one turn; the system may allow less.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_BUFFER_BYTES)
         self._socket = sock
         self._loop = asyncio.get_running_loop()
         self._reading: asyncio.Future[None] | None = None
