@@ -133,7 +133,7 @@ import workspaced
 
 async def read() -> None:
     async with workspaced.connect(sys.argv[1]) as client:
-        async for _ in await client.workspace("frozen-client").attach("flood"):
+        async for _ in await client.workspace("frozen-client").attach("flood", gaps="yield"):
             print("reading", flush=True)
 
 anyio.run(read)
