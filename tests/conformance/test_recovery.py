@@ -179,10 +179,17 @@ async def test_drain_ends_long_streams_and_clients_resume(own_server: ServerProc
 
 async def test_leftovers_are_swept(own_server: ServerProcess, backend: BackendUnderTest) -> None:
     """A sandbox whose record is gone is removed at the next start."""
-    if backend.name != "docker":
-        pytest.skip("Local has nothing outside the state directory")
+
+    def sandboxes() -> list[str]:
+        if backend.name == "local":
+            names = os.listdir(own_server.state_dir / "workspaces")
+            return [name for name in names if not name.startswith(".")]
+        listed = ["docker", "ps", "-aq", "--filter", "label=workspaced.workspace_id=leftover"]
+        return subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
+
     async with workspaced.connect(own_server.address) as client:
         await client.initialize(**backend.arguments, workspace_id="leftover")
+    assert len(sandboxes()) == 1
     own_server.kill()
     with closing(sqlite3.connect(own_server.state_dir / "registry.db")) as registry:
         registry.execute("DELETE FROM workspaces")
@@ -190,9 +197,5 @@ async def test_leftovers_are_swept(own_server: ServerProcess, backend: BackendUn
     own_server.environment["WORKSPACED_WORKSPACES__SWEEP_GRACE_SECONDS"] = "0"
     own_server.start()
     with anyio.fail_after(60):
-        while subprocess.run(
-            ["docker", "ps", "-aq", "--filter", "label=workspaced.workspace_id=leftover"],
-            check=True,
-            capture_output=True,
-        ).stdout:
+        while sandboxes():
             await anyio.sleep(0.1)
