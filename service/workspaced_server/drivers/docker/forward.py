@@ -54,8 +54,11 @@ class Forward:
             far = await self._dial()
         except OSError:
             # The client sees a connection that ends without an answer.
-            writer.close()
+            await _close(writer)
             return
+        except BaseException:
+            await _close(writer)
+            raise
         up = asyncio.create_task(_up(reader, far))
         try:
             with contextlib.suppress(OSError):
@@ -66,7 +69,13 @@ class Forward:
             up.cancel()
             await asyncio.gather(up, return_exceptions=True)
             await far.aclose()
-            writer.close()
+            await _close(writer)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def _up(reader: asyncio.StreamReader, far: ByteStream) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -225,7 +226,7 @@ class _Pull:
         self._report = report
         self._loop = loop
         self._response: Any = None
-        self._aborted = False
+        self._aborted = threading.Event()
 
     def run(self, api: Any) -> None:
         repository, tag = parse_repository_tag(self._image)
@@ -239,14 +240,14 @@ class _Pull:
             timeout=(api.timeout, None),
         )
         with self._response as response:
-            if self._aborted:
+            if self._aborted.is_set():
                 return
             if response.status_code != 200:
                 raise EngineError(response.status_code, _message(response))
             layers = Layers()
             reported = 0.0
             for event in _lines(response):
-                if self._aborted:
+                if self._aborted.is_set():
                     return
                 if "error" in event:
                     raise EngineError(500, str(event["error"]))
@@ -262,7 +263,7 @@ class _Pull:
 
         False when the engine has not answered yet: the thread then ends with the answer, for which nobody should wait.
         """
-        self._aborted = True
+        self._aborted.set()
         if self._response is None:
             return False
         with contextlib.suppress(ValueError, RuntimeError, OSError):  # it has ended
