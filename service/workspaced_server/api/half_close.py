@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -18,4 +19,14 @@ async def confirm_half_close(context: grpc.aio.ServicerContext[Any, Any]) -> Non
     Raises, or is cancelled, on a dead call. Once a call.
     """
     call = current_call()
-    await context.send_initial_metadata(((REQUEST_ID_KEY, call.request_id),) if call is not None else ())
+    metadata = ((REQUEST_ID_KEY, call.request_id),) if call is not None else ()
+    sending: asyncio.Future[None] = asyncio.ensure_future(context.send_initial_metadata(metadata))
+    try:
+        await asyncio.shield(sending)
+    except asyncio.CancelledError:
+        # grpc takes note of the metadata only when the sending has ended; given up before, the status would bring it a
+        # second time, which the core refuses, and the client would wait for a status forever.
+        await asyncio.wait((sending,))
+        if not sending.cancelled():
+            sending.exception()
+        raise
