@@ -166,6 +166,9 @@ async def test_limits_hold(driver: DockerDriver) -> None:
     host = json.loads(docker("inspect", "--format", "{{json .HostConfig}}", container(ref)))
     assert (host["Memory"], host["MemorySwap"]) == (128 << 20, 128 << 20)
     assert (host["NanoCpus"], host["PidsLimit"]) == (500_000_000, 64)
+    assert (await run(driver, ref, "cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null"))[1] == "64\n"
+    _, text = await run(driver, ref, "for n in $(seq 100); do sleep 60 & done 2>&1; echo started")
+    assert "fork" in text
     ended, _ = await run(driver, ref, "exec python3 -c 'bytearray(400 << 20)'")
     assert ended["reason"] == "OOM_KILLED"
     assert (await run(driver, ref, "true"))[0]["code"] == 0
@@ -372,3 +375,17 @@ async def test_cancelled_provisioning_leaves_nothing(driver: DockerDriver, tmp_p
             await provisioning
         assert [found async for found in driver.list()] == []
         assert list(tmp_path.glob("docker/*")) == []
+
+
+async def test_a_cancelled_channel_leaves_a_sandbox_that_works(driver: DockerDriver) -> None:
+    ref = await driver.provision(spec(), Reports())
+    for pause in (0.0, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2):
+        opening = asyncio.create_task(driver.open_channel(ref))
+        done, _ = await asyncio.wait({opening}, timeout=pause)
+        opening.cancel()
+        if done:
+            await opening.result().aclose()
+            break
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+    assert (await run(driver, ref, "echo works"))[1] == "works\n"
