@@ -182,7 +182,7 @@ async def test_leftovers_are_swept(own_server: ServerProcess, backend: BackendUn
 
     def sandboxes() -> list[str]:
         if backend.name == "local":
-            names = os.listdir(own_server.state_dir / "workspaces")
+            names = [path.name for path in (own_server.state_dir / "workspaces").iterdir()]
             return [name for name in names if not name.startswith(".")]
         listed = ["docker", "ps", "-aq", "--filter", "label=workspaced.workspace_id=leftover"]
         return subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()

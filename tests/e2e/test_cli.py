@@ -282,7 +282,7 @@ def test_top_and_less_draw_and_leave(cli: Cli, docker: str) -> None:
         terminal.type("G")
         terminal.expect("line 500")
         terminal.type("?line 77$\r")
-        terminal.expect("line 77\r\n")
+        terminal.expect("\x1b[7mline 77\x1b[27m")  # found, and highlighted
         terminal.type("q")
         assert terminal.wait() == 0
 

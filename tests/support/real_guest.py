@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from workspaced.v1 import execution_pb2, file_pb2, port_pb2
 from workspaced_server.api.auth import Authenticator
@@ -155,7 +155,7 @@ async def serve(guest_channel: GuestChannel) -> AsyncIterator[RunningServer]:
 
 def reason(error: grpc.aio.AioRpcError) -> str:
     """The ErrorInfo's reason of a failed call."""
-    return error_info(error).reason
+    return str(error_info(error).reason)
 
 
 def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:

@@ -23,6 +23,13 @@ def opening(port: int) -> port_pb.TunnelRequest:
     return port_pb.TunnelRequest(open=port_pb.TunnelOpen(workspace_id=WORKSPACE, port=port))
 
 
+async def part(call: grpc.aio.StreamStreamCall[port_pb.TunnelRequest, port_pb.TunnelResponse]) -> str | None:
+    """The kind of the next response."""
+    response = await call.read()
+    assert isinstance(response, port_pb.TunnelResponse)
+    return response.WhichOneof("part")
+
+
 @pytest.fixture
 async def echo(anyio_backend: str) -> AsyncIterator[int]:
     """A port that answers, once its client has half-closed, with all it was sent."""
@@ -41,7 +48,7 @@ async def test_bytes_both_ways_and_half_closes(ports: Stub, echo: int) -> None:
     data = bytes(range(256)) * 8000
     call = ports.Tunnel()
     await call.write(opening(echo))
-    assert (await call.read()).WhichOneof("part") == "opened"
+    assert await part(call) == "opened"
     for start in range(0, len(data), 1 << 20):
         await call.write(port_pb.TunnelRequest(data=data[start : start + (1 << 20)]))
     await call.done_writing()
@@ -66,7 +73,7 @@ async def test_the_port_may_half_close_first(ports: Stub) -> None:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         call = ports.Tunnel()
         await call.write(opening(server.sockets[0].getsockname()[1]))
-        parts = [(await call.read()).WhichOneof("part") for _ in range(3)]
+        parts = [await part(call) for _ in range(3)]
         assert parts == ["opened", "data", "half_closed"]
         await call.write(port_pb.TunnelRequest(data=b"still here"))
         await call.done_writing()
