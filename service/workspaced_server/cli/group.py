@@ -90,7 +90,7 @@ def _exit(code: int) -> NoReturn:
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.version_option(package_name="workspaced-server", message=version_text())
+@click.version_option(version=version_text(), message="%(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
     """Agent workspaces: isolated, persistent places with files, running processes and ports.

@@ -126,6 +126,10 @@ def test_a_wrong_command_line_is_one_line_and_2() -> None:
     assert error["exit_code"] == 2
 
 
+def test_version() -> None:
+    assert run("--version").stdout.startswith("workspaced ")
+
+
 def test_help_needs_no_server_and_nothing_of_it() -> None:
     """It is what a shell asks for at each key of a completion, so nothing heavy may be imported for it."""
     code = (
