@@ -6,9 +6,11 @@ import os
 import sys
 from _socket import AF_UNIX, SHUT_WR, SOCK_STREAM, socket
 from _thread import start_new_thread
+from fcntl import fcntl
 
 _BYTES = 256 * 1024
 _MAX_PATH = 100
+_SET_PIPE_SIZE = 1031
 
 
 def connect(path: str) -> int:
@@ -42,6 +44,11 @@ def dial(path: str) -> socket | None:
 def carry(connection: socket) -> int:
     """Two threads that block, so that a stalled direction never holds up the other."""
     start_new_thread(_send, (connection,))
+    try:
+        fcntl(1, _SET_PIPE_SIZE, _BYTES)
+    except OSError:
+        # Not a pipe, or the kernel's bound on pipe memory is reached: then it takes more writes.
+        pass
     buffer = bytearray(_BYTES)
     view = memoryview(buffer)
     try:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # So few characters fit a frame however they are escaped.
 _SMALL_TEXTS = 20_000
+# Windows and buffers between the journal and a client.
+_ON_THE_WAY_BYTES = 8 << 20
 
 
 class Process:
@@ -168,10 +170,16 @@ class Process:
         """Makes room in a full journal when every reader is past its oldest part, and at least one is there."""
         journal = self.journal
         while journal.full and len(journal) > 1 and self.attachments:
-            if any(attachment.offset < journal.oldest_end for attachment in self.attachments):
+            if any(self._needs_oldest(attachment) for attachment in self.attachments):
                 return
             journal.forget_oldest()
         self._resume_outputs()
+
+    def _needs_oldest(self, attachment: Attachment) -> bool:
+        # What was sent last may be lost with the channel and asked for again; one who has all goes on in any case.
+        offset = attachment.offset
+        behind = offset if offset == self.journal.next_offset else offset - _ON_THE_WAY_BYTES
+        return behind < self.journal.oldest_end
 
     def _resume_outputs(self) -> None:
         if not self.journal.full:

@@ -87,7 +87,10 @@ def spawn(child: Child, limits: Limits) -> int:
         finally:
             limits.restore()
             os.close(report_write)
-        error = os.read(report, _MAX_REPORT)
+        error = b""
+        # Some interpreters write it in pieces.
+        while piece := os.read(report, _MAX_REPORT):
+            error += piece
     finally:
         os.close(report)
     if not error:

@@ -64,6 +64,8 @@ TAG_NAMES = {STDOUT: "stdout", STDERR: "stderr", PTY: "pty"}
 
 # A frame that trickles in is joined now and then: a chunk costs far more memory than a byte.
 _MAX_CHUNKS = 64
+# Below this, copying once more is cheaper than counting.
+_SHORT = 4096
 
 _CREDIT = struct.Struct(">I")
 _CHANNEL_TYPES = frozenset((HELLO, PING, PONG, GOAWAY))
@@ -157,7 +159,10 @@ class Parser:
                 if len(self._chunks) >= _MAX_CHUNKS:
                     self._chunks = [b"".join(self._chunks)]
                 return frames
-            data = b"".join(self._chunks)
+            if len(self._chunks[0]) >= 9 and len(data) > _SHORT:
+                data = self._complete(frames, data)
+            else:
+                data = b"".join(self._chunks)
             self._chunks.clear()
             self._size = 0
         position = 0
@@ -179,6 +184,15 @@ class Parser:
             self._chunks.append(rest)
             self._size = len(rest)
         return frames
+
+    def _complete(self, frames: list[Frame], data: bytes) -> bytes:
+        """Ends a frame whose header has come, with one copy of its bytes; returns what follows it."""
+        _, kind, stream = HEADER.unpack_from(self._chunks[0])
+        self._chunks[0] = self._chunks[0][9:]
+        self._chunks[-1] = data[: self._missing]
+        frames.append((kind, stream, b"".join(self._chunks)))
+        self._greeted = self._greeted or kind == HELLO
+        return data[self._missing :]
 
     def _check(self, length: int, kind: int, stream: int) -> None:
         if kind not in self._allowed:

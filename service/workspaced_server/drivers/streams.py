@@ -31,6 +31,7 @@ class SocketStream:
         self._socket = sock
         self._loop = asyncio.get_running_loop()
         self._reading: asyncio.Future[None] | None = None
+        self._watching = False
         self._writing: asyncio.Future[None] | None = None
         self._broken: str | None = None
         self._turns = 0
@@ -45,8 +46,7 @@ class SocketStream:
                 try:
                     sent += self._socket.send(view[sent:])
                 except (BlockingIOError, InterruptedError):
-                    self._writing = self._loop.create_future()
-                    await self._wait(self._writing, self._loop.add_writer, self._loop.remove_writer)
+                    await self._wait_writable()
         except asyncio.CancelledError:
             self._broken = "a send was cancelled in the middle"
             raise
@@ -60,8 +60,7 @@ class SocketStream:
             try:
                 return self._socket.recv(max_bytes)
             except (BlockingIOError, InterruptedError):
-                self._reading = self._loop.create_future()
-                await self._wait(self._reading, self._loop.add_reader, self._loop.remove_reader)
+                await self._wait_readable()
 
     async def aclose(self) -> None:
         """Close both directions. Idempotent; never raises."""
@@ -83,18 +82,32 @@ class SocketStream:
         if self._broken is not None:
             raise ConnectionAbortedError(errno.ECONNABORTED, self._broken)
 
-    async def _wait(
-        self,
-        ready: asyncio.Future[None],
-        add: Callable[..., None],
-        remove: Callable[[socket.socket], object],
-    ) -> None:
-        add(self._socket, _wake, ready)
+    async def _wait_readable(self) -> None:
+        self._reading = self._loop.create_future()
+        if not self._watching:
+            self._watching = True
+            self._loop.add_reader(self._socket, self._on_readable)
         try:
-            await ready
+            await self._reading
+        finally:
+            self._reading = None
+
+    def _on_readable(self) -> None:
+        # A reader that comes back each time is watched for all along, which saves it two calls a time.
+        if self._reading is None:
+            self._watching = False
+            self._loop.remove_reader(self._socket)
+        else:
+            _wake(self._reading)
+
+    async def _wait_writable(self) -> None:
+        self._writing = self._loop.create_future()
+        self._loop.add_writer(self._socket, _wake, self._writing)
+        try:
+            await self._writing
         finally:
             if self._socket.fileno() >= 0:
-                remove(self._socket)
+                self._loop.remove_writer(self._socket)
 
 
 def _wake(waiter: asyncio.Future[None] | None) -> None:

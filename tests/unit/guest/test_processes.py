@@ -244,12 +244,12 @@ def test_stdin_by_offset(client: GuestClient, rng: random.Random) -> None:
     first.cancel()
     again = client.open("process.stdin", {"process_id": "in", "offset": 100_000})
     position, credit = 100_000, client.hello["window"]
-    while position < len(content):
+    while position < len(content) or credit <= 0:
         while credit > 0 and position < len(content):
             part = content[position : position + 200_000]
             again.send(part)
             position, credit = position + len(part), credit - len(part)
-        if position < len(content):
+        if position < len(content) or credit <= 0:
             kind, payload = again.frame()
             if kind == wire.CREDIT:
                 credit += wire.decode_credit(payload)

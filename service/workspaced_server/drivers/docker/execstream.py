@@ -10,11 +10,12 @@ import contextlib
 import errno
 import json
 import re
+import struct
 
 from workspaced_server.drivers.base import ByteStream
 
 _HEAD_LIMIT = 65536
-_HEADER = 8
+_FRAME = struct.Struct(">B3xI")  # stream, length
 _STDERR = 2
 _STDERR_KEPT = 4096
 _CHUNK = 262144
@@ -71,27 +72,31 @@ class ExecStream:
         parts: list[memoryview] = []
         room = max_bytes
         buffer = self._buffer
-        while buffer and room:
+        position, size = 0, len(buffer)
+        while position < size and room:
             if self._left == 0:
-                missing = _HEADER - len(self._head)
-                self._head += bytes(buffer[:missing])
-                buffer = buffer[missing:]
-                if len(self._head) < _HEADER:
-                    break
-                self._kind = self._head[0]
-                self._left = int.from_bytes(self._head[4:], "big")
-                self._head = b""
+                if self._head or size - position < _FRAME.size:
+                    missing = _FRAME.size - len(self._head)
+                    self._head += bytes(buffer[position : position + missing])
+                    position += missing
+                    if len(self._head) < _FRAME.size:
+                        break
+                    self._kind, self._left = _FRAME.unpack(self._head)
+                    self._head = b""
+                else:
+                    self._kind, self._left = _FRAME.unpack_from(buffer, position)
+                    position += _FRAME.size
                 continue
-            take = min(self._left, len(buffer), room)
+            end = min(position + min(self._left, room), size)
+            self._left -= end - position
             if self._kind == _STDERR:
-                self._stderr += buffer[:take]
+                self._stderr += buffer[position:end]
                 del self._stderr[:-_STDERR_KEPT]
             else:
-                parts.append(buffer[:take])
-                room -= take
-            self._left -= take
-            buffer = buffer[take:]
-        self._buffer = buffer
+                parts.append(buffer[position:end])
+                room -= end - position
+            position = end
+        self._buffer = buffer[position:]
         return b"".join(parts)
 
 
