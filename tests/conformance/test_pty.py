@@ -60,6 +60,7 @@ async def test_it_is_a_terminal(ws: workspaced.Workspace) -> None:
         assert (await process.wait()).exit_code == 0
     assert (await ws.files.read("where")).startswith(b"tty=/dev/pts/")
     async with ws.exec("sleep 60", disconnect_policy="kill") as process:
+        await process.resize(10, 10)  # goes with the stream: the refusal ends it
         with pytest.raises(workspaced.FailedPrecondition) as caught:
-            await process.resize(10, 10)
+            await process.wait()
     assert caught.value.reason == "NO_PTY"
