@@ -44,11 +44,7 @@ def dial(path: str) -> socket | None:
 def carry(connection: socket) -> int:
     """Two threads that block, so that a stalled direction never holds up the other."""
     start_new_thread(_send, (connection,))
-    try:
-        fcntl(1, _SET_PIPE_SIZE, _BYTES)
-    except OSError:
-        # Not a pipe, or the kernel's bound on pipe memory is reached: then it takes more writes.
-        pass
+    _grow_output()
     buffer = bytearray(_BYTES)
     view = memoryview(buffer)
     try:
@@ -62,6 +58,14 @@ def carry(connection: socket) -> int:
     except (BrokenPipeError, ConnectionResetError):
         # The other side has gone; the guest sees that too.
         return 0
+
+
+def _grow_output() -> None:
+    try:
+        fcntl(1, _SET_PIPE_SIZE, _BYTES)
+    except OSError:
+        # Not a pipe, or the kernel's bound on pipe memory is reached: then it takes more writes.
+        return
 
 
 def _send(connection: socket) -> None:

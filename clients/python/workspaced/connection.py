@@ -148,8 +148,8 @@ class Connection:
             if loop is not self._loop:
                 raise RuntimeError("a client belongs to the event loop that first used it")
             return
-        # From then on the C library keeps up to 16 MiB of freed memory instead of 256 KiB, so that messages of that size
-        # are not made of fresh pages each: a third of what output costs the client.
+        # From then on the C library keeps up to 16 MiB of freed memory instead of 256 KiB, so that not each message of
+        # that size is made of fresh pages: a third of what output costs the client.
         bytearray(_FREED_BYTES)
         options = _options(self._loopback)
         if self._tls is None:

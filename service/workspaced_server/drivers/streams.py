@@ -8,7 +8,6 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 # Without a pause a peer that is always ready would keep the event loop to itself.
