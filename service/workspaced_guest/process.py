@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _SMALL_TEXTS = 20_000
 # Windows and buffers between the journal and a client.
 _ON_THE_WAY_BYTES = 8 << 20
+_EXIT_FOLLOWS_SECONDS = 0.003
 
 
 class Process:
@@ -304,8 +305,15 @@ class Process:
     def _end_of(self, tag: int) -> None:
         if tag not in (ended for ended, _ in self.eofs):
             self.eofs.append((tag, self.journal.next_offset))
-            for attachment in list(self.attachments):
-                attachment.pump()
+            if self.leader_exited:
+                self._pump_all()
+            else:
+                # Most often the exit follows at once, and is told together with the ends.
+                self.loop.call_later(_EXIT_FOLLOWS_SECONDS, self._pump_all)
+
+    def _pump_all(self) -> None:
+        for attachment in list(self.attachments):
+            attachment.pump()
 
     def _finish_if_done(self) -> None:
         if self.leader_exited and not self.stdout_open and all(output.ended for output in self.outputs):

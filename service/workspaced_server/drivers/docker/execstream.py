@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import json
@@ -19,6 +20,8 @@ _FRAME = struct.Struct(">B3xI")  # stream, length
 _STDERR = 2
 _STDERR_KEPT = 4096
 _CHUNK = 262144
+_BULK_BYTES = 16384
+_GATHER_SECONDS = 0.0005
 
 
 class ExecRefusedError(OSError):
@@ -37,6 +40,7 @@ class ExecStream:
         self._buffer = memoryview(early)
         self._left = 0  # of the frame that is being read
         self._kind = 0
+        self._bulk = False
         self._head = b""  # an incomplete frame header
         self._stderr = bytearray()
 
@@ -58,9 +62,13 @@ class ExecStream:
             data = self._take(max_bytes)
             if data:
                 return data
+            if self._bulk:
+                # The engine passes output on in small pieces. Some of them together cost much less than each alone.
+                await asyncio.sleep(_GATHER_SECONDS)
             chunk = await self._raw.receive(_CHUNK)
             if not chunk:
                 return b""
+            self._bulk = len(chunk) >= _BULK_BYTES
             self._buffer = memoryview(chunk)
 
     async def aclose(self) -> None:
