@@ -42,7 +42,7 @@ async def run_true_docker(world: World) -> Row:
             assert await process.wait() == 0
 
         samples = {"workspaced": ours, "docker SDK": by_sdk, "aiodocker": by_aiodocker, "docker exec": by_cli}
-        taken = await interleaved(samples, rounds=40)
+        taken = await interleaved(samples, rounds=40, pause=0.1)
     sdk.close()
     middle = medians(taken, 1000)
     mine = middle.pop("workspaced")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,14 +31,19 @@ class Row:
         return asdict(self)
 
 
-async def interleaved(samples: Mapping[str, Sample], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
-    """Seconds of each sample, taken in turns, so that whatever else the machine does falls on all of them."""
+async def interleaved(
+    samples: Mapping[str, Sample], rounds: int, warmup: int = 2, pause: float = 0.0
+) -> dict[str, list[float]]:
+    """Seconds of each sample, taken in turns, so that whatever else the machine does falls on all of them. ``pause``
+    seconds before each let what the one before left to be done, such as an engine's cleaning up, end."""
     for name in samples:
         for _ in range(warmup):
             await samples[name]()
     taken: dict[str, list[float]] = {name: [] for name in samples}
     for _ in range(rounds):
         for name, sample in samples.items():
+            if pause:
+                await asyncio.sleep(pause)
             began = time.perf_counter()
             await sample()
             taken[name].append(time.perf_counter() - began)

@@ -28,6 +28,8 @@ _NAME_BYTES = 200
 
 _lock = threading.Lock()
 _writers: dict[str, Part] = {}  # who writes to the part with this hash
+_discarded: dict[str, None] = {}  # hashes of uploads that were given up, the latest last
+_DISCARDED_KEPT = 1024
 _last_sweep: dict[str, float] = {}  # by state directory, monotonic seconds
 
 
@@ -65,6 +67,8 @@ class Part:
         if not claim:
             return
         with _lock:
+            if self.hash in _discarded:
+                raise Fault("ABORTED", "UPLOAD_SUPERSEDED", "this upload was given up; begin another one")
             earlier = _writers.get(self.hash)
             _writers[self.hash] = self
         if earlier is not None:
@@ -104,8 +108,10 @@ class Part:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         if not self.resumable:
             flags |= os.O_EXCL
-        self.record()
-        return os.open(self.name, flags, 0o600, dir_fd=self.directory)
+        with self._writing:
+            self.require_current()
+            self.record()
+            return os.open(self.name, flags, 0o600, dir_fd=self.directory)
 
     def size(self) -> int:
         """Bytes there are already."""
@@ -124,6 +130,19 @@ class Part:
         """The part has become the target: forget it."""
         _unlink(self._record)
         self.leave()
+
+    def discard(self) -> None:
+        """Remove the part whoever writes it, and refuse the writer that is on its way here: operations overtake."""
+        with _lock:
+            _discarded[self.hash] = None
+            while len(_discarded) > _DISCARDED_KEPT:
+                del _discarded[next(iter(_discarded))]
+            earlier = _writers.pop(self.hash, None)
+        if earlier is not None:
+            with earlier._writing:
+                pass
+        _unlink(self.name, self.directory)
+        _unlink(self._record)
 
     def remove(self) -> None:
         """Remove the part, unless a later writer has it."""

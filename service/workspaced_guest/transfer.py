@@ -73,7 +73,7 @@ def write_file(guest: Guest, stream: BlockingStream, params: Params) -> Params:
         if request.query_offset:
             return {"next_offset": parts.Part(guest, place, request.upload_id, claim=False).size()}
         if request.discard:
-            parts.Part(guest, place, request.upload_id).remove()
+            parts.Part(guest, place, request.upload_id, claim=False).discard()
             return {"next_offset": 0}
         if request.create_only and present is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))

@@ -313,3 +313,15 @@ def test_names_of_every_length_are_written(scripted_guest: ScriptedGuest, work: 
         assert write(scripted_guest, name, data, upload_id="u")["stat"]["name"] == name
     assert (work / name).read_bytes() == b"2"
     assert os.listdir(work) == [name]
+
+
+def test_a_discarded_upload_is_used_up(scripted_guest: ScriptedGuest) -> None:
+    """The discard may overtake the write that it is about, since both run in threads of their own."""
+    with pytest.raises(StreamCancelled):
+        ScriptedStream([b"x", b"y"], cancel_at=2).run(transfer.write_file, scripted_guest, path="f", upload_id="used")
+    assert left(scripted_guest)
+    assert write(scripted_guest, "f", upload_id="used", discard=True) == {"next_offset": 0}
+    assert left(scripted_guest) == []
+    assert refused(scripted_guest, transfer.write_file, b"x", path="f", upload_id="used").reason == "UPLOAD_SUPERSEDED"
+    assert left(scripted_guest) == []
+    write(scripted_guest, "f", b"x", upload_id="another")

@@ -289,7 +289,9 @@ class WriteFileHeader(_message.Message):
     no_sync: _builtins.bool
     """Do not wait for the disk."""
     discard: _builtins.bool
-    """Write nothing: forget what this upload has sent so far. Idempotent; another call that is writing it ends with ABORTED, UPLOAD_SUPERSEDED."""
+    """Write nothing: forget what this upload has sent. Idempotent. A call that writes it, now or later, ends with ABORTED,
+    UPLOAD_SUPERSEDED: its id is used up.
+    """
     def __init__(
         self,
         *,
