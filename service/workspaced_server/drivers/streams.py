@@ -180,6 +180,14 @@ class TransportStream:
         """Close both directions. Idempotent; never raises."""
         self._broken = self._broken or "the stream was closed"
         self._writer.close()
-        # What the peer makes of the end is of no interest any more.
+        closed = asyncio.ensure_future(self._writer.wait_closed())
+        closed.add_done_callback(_take_outcome)
+        # What the peer makes of the end is of no interest any more. Shielded, since a cancellation would reach a future
+        # of asyncio's subprocess protocol, which sets it later.
         with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+            await asyncio.shield(closed)
+
+
+def _take_outcome(closed: asyncio.Future[None]) -> None:
+    if not closed.cancelled():
+        closed.exception()
