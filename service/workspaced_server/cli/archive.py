@@ -7,6 +7,7 @@ is not trusted: nothing is written outside of the destination, or through a link
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Iterator
@@ -166,30 +167,73 @@ def unpack(root: Path, read: Callable[[int], bytes], tally: Tally) -> None:
     with tarfile.open(fileobj=cast("IO[bytes]", Source()), mode="r|", bufsize=BLOCK_BYTES) as tar:
         for member in tar:
             try:
-                safe = tarfile.data_filter(member, str(root))
-                if safe.islnk() or _leads_through_link(root, safe.name, real):
-                    raise tarfile.LinkOutsideDestinationError(member, safe.linkname)
-                _place(tar, root, safe, member.mode or 0)
-            except tarfile.FilterError as error:
-                tally.skipped.append((member.name, _why(error)))
+                refused = _refusal(root, member, real)
+                if refused is None:
+                    _place(tar, root / member.name, member)
             except OSError as error:
-                tally.skipped.append((member.name, error.strerror or str(error)))
-            else:
-                if not member.isdir():
-                    tally.files += 1
-                    tally.bytes += member.size
+                refused = error.strerror or str(error)
+            except (ValueError, OverflowError):
+                refused = "a name or a time that a file cannot have"
+            if refused is not None:
+                tally.skipped.append((member.name, refused))
+            elif not member.isdir():
+                tally.files += 1
+                tally.bytes += member.size
 
 
-def _place(tar: tarfile.TarFile, root: Path, member: tarfile.TarInfo, mode: int) -> None:
-    path = root / member.name
+def _refusal(root: Path, member: tarfile.TarInfo, real: set[str]) -> str | None:
+    """Why a member is not taken. Checked here since the filters of `tarfile` came only with Python 3.11.4."""
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+        return "not a file, directory or link"
+    if _leads_out(member.name):
+        return "it leads out of the directory"
+    if member.islnk() or _leads_through_link(root, member.name, real):
+        return "a link that leads out of the directory"
+    if member.issym():
+        parent = member.name.rpartition("/")[0]
+        # The text of the target says one thing and, with other links on its way, the file system may say another.
+        inside = os.path.realpath(root / parent / member.linkname)
+        if (
+            member.linkname.startswith("/")
+            or _leads_out(os.path.normpath(f"./{parent}/{member.linkname}"))
+            or not Path(inside).is_relative_to(os.path.realpath(root))
+        ):
+            return "a link that leads out of the directory"
+    return None
+
+
+def _leads_out(name: str) -> bool:
+    return name.startswith("/") or ".." in name.split("/")
+
+
+def _place(tar: tarfile.TarFile, path: Path, member: tarfile.TarInfo) -> None:
+    if path.is_symlink() or (path.is_file() and not member.isdir()):
+        path.unlink()  # a link is replaced, not written through
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Nobody else may write to what came from a workspace, and nothing of it takes another user's rights.
+    mode = member.mode & 0o755
     if member.isdir():
         path.mkdir(exist_ok=True)
         if member.name != ".":
-            path.chmod(mode & 0o755 | 0o700)
-        return
-    if path.is_symlink() or path.is_file():
-        path.unlink()  # a link is replaced, not written through
-    tar.extract(member, root, filter="data")
+            path.chmod(mode | 0o700)
+    elif member.issym():
+        path.symlink_to(member.linkname)
+    else:
+        content = tar.extractfile(member)
+        assert content is not None, "it is a regular file"
+        with content, open(path, "xb", opener=_private) as file:
+            try:
+                shutil.copyfileobj(content, file, BLOCK_BYTES)
+                file.flush()
+                os.fchmod(file.fileno(), mode | 0o600)
+                os.utime(file.fileno(), (member.mtime, member.mtime))
+            except BaseException:
+                path.unlink()
+                raise
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _leads_through_link(root: Path, name: str, real: set[str]) -> bool:
@@ -200,11 +244,3 @@ def _leads_through_link(root: Path, name: str, real: set[str]) -> bool:
         return True
     real.add(parent)
     return False
-
-
-def _why(error: tarfile.FilterError) -> str:
-    if isinstance(error, tarfile.SpecialFileError):
-        return "not a file, directory or link"
-    if isinstance(error, (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError)):
-        return "a link that leads out of the directory"
-    return "it leads out of the directory"

@@ -104,7 +104,15 @@ class SharedChannel:
                 self._last_failure.retry_after = round(wait, 3)
                 raise self._last_failure
             self._opening = self._tasks.start(self._open(ref), f"open-channel-{ref.key}")
-        return await asyncio.shield(self._opening)
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            me = asyncio.current_task()
+            if opening.cancelled() and me is not None and not me.cancelling():
+                # Dropped while it was opened; nobody cancelled the call.
+                raise unreachable(self._workspace_id, "its sandbox stopped meanwhile") from None
+            raise
 
     async def drop(self) -> None:
         """Close the channel, because the sandbox stops or the server does. Idempotent."""
