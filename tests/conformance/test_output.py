@@ -71,6 +71,7 @@ async def test_offsets_are_contiguous_over_both_streams(ws: workspaced.Workspace
     assert sum(len(data) for _, _, data in whole) == offset
 
 
+@pytest.mark.slow
 async def test_a_gibibyte_out_and_in_byte_exact_in_bounded_memory(
     ws: workspaced.Workspace, server: ServerProcess
 ) -> None:

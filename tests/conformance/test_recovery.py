@@ -140,6 +140,7 @@ anyio.run(read)
 """
 
 
+@pytest.mark.slow
 async def test_a_frozen_client_frees_its_stream(own_server: ServerProcess, backend: BackendUnderTest) -> None:
     async with workspaced.connect(own_server.address) as client:
         ws = await client.initialize(**backend.arguments, workspace_id="frozen-client")

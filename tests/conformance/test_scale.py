@@ -11,6 +11,7 @@ from tests.support.server import ServerProcess
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_two_hundred_workspaces(own_server: ServerProcess) -> None:
     """On Local: the number is the server's load; containers would load the engine."""
     limiter = anyio.CapacityLimiter(8)
