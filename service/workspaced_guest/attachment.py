@@ -24,6 +24,7 @@ class Attachment:
         self.process = process
         self.stream = stream
         self.offset = offset
+        self.follow = follow
         self._stop = None if follow else process.journal.next_offset
         self._eofs = 0
         self._sent_at = 0.0

@@ -76,6 +76,11 @@ class Channel:
         self._queue.append(wire.HEADER.pack(length, kind, stream))
         self._queue.extend(buffers)
         self._queued += length + wire.HEADER.size
+        if self._queued > _MAX_QUEUED_BYTES:
+            # Not at once: who writes may be in the middle of something.
+            self._closing = True
+            self.loop.call_soon(self.close)
+            return
         if not self._flush_scheduled and not self._waiting_writable:
             self._flush_scheduled = True
             self.loop.call_soon(self._flush)
@@ -110,7 +115,7 @@ class Channel:
         self._queue.clear()
         self._queued = 0
         for stream in list(self._streams.values()):
-            stream.abort(lost=True)
+            self._guard(stream, stream.abort, True)
         self._streams.clear()
         self.guest.channel_closed(self)
 
@@ -157,9 +162,9 @@ class Channel:
 
     def _to_stream(self, stream: Stream, kind: int, payload: bytes) -> None:
         if kind == wire.CREDIT:
-            stream.add_credit(wire.decode_credit(payload))
+            self._guard(stream, stream.add_credit, wire.decode_credit(payload))
         elif kind == wire.CANCEL:
-            stream.abort(lost=False)
+            self._guard(stream, stream.abort, False)
         elif stream.ended:
             raise wire.ProtocolError("a frame after END")
         elif kind == wire.END:
@@ -253,11 +258,9 @@ class Channel:
                 self.close()
                 return
             self._wait_writable(False)
-        if self._queued > _MAX_QUEUED_BYTES:
-            self.close()
-        elif was_congested and not self.congested:
+        if was_congested and not self.congested:
             for stream in list(self._streams.values()):
-                stream.wake()
+                self._guard(stream, stream.wake)
 
     def _sent(self, count: int) -> None:
         self._queued -= count

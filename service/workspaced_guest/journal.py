@@ -223,6 +223,7 @@ class Journal:
 
     def close(self) -> None:
         """Forgets everything and removes the files."""
+        self._store.closed(self)
         for block in self._blocks:
             if block.chunks is None:
                 self._remove(block)
@@ -238,7 +239,6 @@ class Journal:
             except OSError:
                 # Something that is not ours lies there; the sweep at the next start takes it.
                 return
-        self._store.closed(self)
 
     def snapshot(self) -> dict[str, Any]:
         """Spills all and describes the blocks, for a guest that takes over."""

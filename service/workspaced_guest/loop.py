@@ -169,7 +169,7 @@ class Loop:
         for number in set(woken):
             callback = self._signals.get(number)
             if callback is not None:
-                callback()
+                self._call(callback, ())
         while self._from_threads:
             function, args = self._from_threads.popleft()
             self._call(function, args)

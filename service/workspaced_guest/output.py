@@ -48,8 +48,13 @@ class Output:
 
     def drain(self) -> None:
         """Reads what is in the pipe now, then drops all that comes later."""
-        while not self.ended and not self.discard and self._read():
-            pass
+        # Who writes faster than it is read must not hold up everybody; a pipe never holds more than this.
+        left = _PIPE_BYTES
+        while left > 0 and not self.ended and not self.discard:
+            count = self._read()
+            if not count:
+                break
+            left -= count
         self.discard = True
         self.resume()
 
@@ -63,17 +68,17 @@ class Output:
     def _on_ready(self, events: int) -> None:
         self._read()
 
-    def _read(self) -> bool:
+    def _read(self) -> int:
         process = self.process
         if not self.discard and process.journal.full and not self._may_overflow():
             if not self.paused:
                 self.paused = True
                 process.loop.remove(self.fd)
-            return False
+            return 0
         try:
             data = os.read(self.fd, self._size)
         except BlockingIOError:
-            return False
+            return 0
         except OSError as error:
             # A terminal reports the end by EIO; anything else ends it too, and is not hidden.
             if error.errno != errno.EIO:
@@ -82,7 +87,7 @@ class Output:
         if not data:
             self.close()
             process.output_ended(self)
-            return False
+            return 0
         count = len(data)
         if count < _READ_BYTES:
             self._size = _READ_BYTES
@@ -91,12 +96,12 @@ class Output:
             if not self._grown:
                 self._grow()
         if self.discard:
-            return True
+            return count
         if process.leader_exited and process.journal.full:
             self._last_words -= count
         process.journal.append(self.tag, data)
         process.output_arrived()
-        return True
+        return count
 
     def _may_overflow(self) -> bool:
         if not self.process.leader_exited:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .stream import Stream
 
 _READ_BYTES = 64 * 1024
+_PIPE_BYTES = 1 << 20
 
 
 class Pipe:
@@ -92,8 +93,22 @@ class Pipe:
 
     def _on_exit(self) -> None:
         assert self._process is not None
+        self._send_rest()
         self._close_stdout()
         self._stream.result({"exit": self._process.exit})
+
+    def _send_rest(self) -> None:
+        # What a client without credit has left in the pipe; a pipe holds no more than this.
+        left = _PIPE_BYTES
+        while self._fd >= 0 and left > 0:
+            try:
+                data = os.read(self._fd, _READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            self._stream.send(data)
+            left -= len(data)
 
     def _on_close(self) -> None:
         process = self._process

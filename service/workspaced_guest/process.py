@@ -75,6 +75,7 @@ class Process:
         self.oom_before = 0
         self.timeout_timer: Timer | None = None
         self.disconnect_timer: Timer | None = None
+        self.unattended = False
         self._drain_timer: Timer | None = None
         self.retention_timer: Timer | None = None
 
@@ -153,6 +154,8 @@ class Process:
     def attach(self, attachment: Attachment) -> None:
         """Adds a reader."""
         self.attachments.append(attachment)
+        if attachment.follow:
+            self.unattended = False
         if self.disconnect_timer is not None:
             self.disconnect_timer.cancel()
             self.disconnect_timer = None
@@ -163,7 +166,9 @@ class Process:
             return
         self.attachments.remove(attachment)
         if self.exit is None:
-            if lost and not self.attachments and self.spec.kill_on_disconnect:
+            # One who only looked at what there was does not take over from the one who was lost.
+            self.unattended = self.unattended or lost
+            if self.unattended and not self.attachments and self.spec.kill_on_disconnect:
                 self.disconnect_timer = self.loop.call_later(self.spec.disconnect_grace, self._on_disconnected)
             self.reader_advanced()
 

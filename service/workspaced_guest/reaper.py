@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ class Reaper:
             if callback is None:
                 orphans = True
             else:
-                callback(status, usage)
+                try:
+                    callback(status, usage)
+                except Exception:  # noqa: BLE001  (reported, and the others that have ended are collected)
+                    sys.excepthook(*sys.exc_info())
         if orphans and self.on_orphan is not None:
             self.on_orphan()
 

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from typing import Callable
 
     from .guest import Configuration
+    from .loop import Timer
 
 _BACKLOG = 64
 _MAX_WAITING = 16
 _SOCKET_BUFFER = 1 << 20
 _MAX_PATH = 100
+_RETRY_SECONDS = 0.25
 
 
 class AlreadyRunning(Exception):
@@ -35,6 +37,7 @@ class Listener:
         self.socket = listening
         self.web = web
         self._waiting: set[Channel] = set()
+        self._retry: Timer | None = None
         for sock in (listening, web):
             if sock is not None:
                 sock.setblocking(False)
@@ -66,6 +69,12 @@ class Listener:
             connection, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return None
+        except OSError as error:
+            # No file descriptor or memory is left. Who waits would be reported again at once, and for ever.
+            self._guest.log(f"accept: {error}")
+            self._forget()
+            self._retry = self._guest.loop.call_later(_RETRY_SECONDS, self.unpause)
+            return None
         self._waiting = {channel for channel in self._waiting if channel.waiting}
         if len(self._waiting) >= _MAX_WAITING:
             connection.close()
@@ -82,6 +91,7 @@ class Listener:
 
     def unpause(self) -> None:
         """Accepts again."""
+        self._retry = None
         self._guest.loop.add(self.socket.fileno(), READ, self._on_ready)
         if self.web is not None:
             self._guest.loop.add(self.web.fileno(), READ, self._on_web_ready)
@@ -94,6 +104,9 @@ class Listener:
             self.web.close()
 
     def _forget(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         self._guest.loop.remove(self.socket.fileno())
         if self.web is not None:
             self._guest.loop.remove(self.web.fileno())

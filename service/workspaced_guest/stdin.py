@@ -188,6 +188,8 @@ class StdinWriter:
         stream.on_message = self._on_message
         stream.on_end = self._on_end
         stream.on_close = self._on_close
+        # An acknowledgement that had to wait for the channel goes out then: nothing else may ever happen.
+        stream.on_writable = self._progress
         stdin.listen(self._progress)
         self._progress()
 

@@ -107,7 +107,21 @@ class _Check:
 def replace(guest: Guest, path: str) -> None:
     """Becomes the new program; returns only when that failed, with everything as before."""
     assert guest.listener is not None
-    keep = [guest.listener.socket.fileno(), guest.lock]
+    keep: list[int] = []
+    try:
+        _execute(guest, path, keep)
+    except Exception as error:  # noqa: BLE001  (whatever it is: a guest that accepts nobody would be lost)
+        guest.limits.restore()
+        for fd in keep:
+            os.set_inheritable(fd, False)
+        log.write(f"upgrade: {error!r}")
+        guest.stopping = False
+        guest.listener.unpause()
+
+
+def _execute(guest: Guest, path: str, keep: list[int]) -> None:
+    assert guest.listener is not None
+    keep += [guest.listener.socket.fileno(), guest.lock]
     web = guest.listener.web
     if web is not None:
         keep.append(web.fileno())
@@ -123,21 +137,13 @@ def replace(guest: Guest, path: str) -> None:
         "processes": [_snapshot(process, keep) for process in guest.processes.by_id.values()],
     }
     target = _handover_path(guest.state_dir)
-    try:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w", encoding="ascii") as file:
-            json.dump(handover, file)
-        for fd in keep:
-            os.set_inheritable(fd, True)
-        guest.limits.lower()
-        os.execv(sys.executable, [sys.executable, "-I", path, "resume", "--state", guest.state_dir])
-    except OSError as error:
-        guest.limits.restore()
-        for fd in keep:
-            os.set_inheritable(fd, False)
-        log.write(f"upgrade: {error}")
-        guest.stopping = False
-        guest.listener.unpause()
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="ascii") as file:
+        json.dump(handover, file)
+    for fd in keep:
+        os.set_inheritable(fd, True)
+    guest.limits.lower()
+    os.execv(sys.executable, [sys.executable, "-I", path, "resume", "--state", guest.state_dir])
 
 
 def resume(state_dir: str, bundle: str) -> int:
