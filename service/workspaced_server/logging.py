@@ -26,7 +26,8 @@ def configure(config: LogConfig, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        # A plain traceback: the default one shows local variables, and secrets are among them.
+        [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
         if pretty
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

@@ -25,6 +25,8 @@ from workspaced_server.workspaces.watch import Snapshot
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 1000
 _HEARTBEAT_SECONDS = 15.0
+# The last microsecond that a timestamp holds, in the year 9999.
+_MAX_TIME = 253_402_300_799_999_999
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -158,7 +160,7 @@ def to_message(snapshot: Snapshot) -> wpb.Workspace:
     message.update_time.FromMicroseconds(record.update_time)
     message.last_used_time.FromMicroseconds(record.last_used_time)
     if snapshot.expire_time:
-        message.expire_time.FromMicroseconds(snapshot.expire_time)
+        message.expire_time.FromMicroseconds(min(snapshot.expire_time, _MAX_TIME))
     if snapshot.progress is not None:
         message.progress.phase = wpb.Progress.Phase.Value(f"PHASE_{snapshot.progress.phase.name}")
         message.progress.fraction = snapshot.progress.fraction
@@ -200,7 +202,7 @@ def _parse_token(token: str, mark: str) -> tuple[int, str]:
     try:
         padded = token + "=" * (-len(token) % 4)
         created, key, found = base64.urlsafe_b64decode(padded.encode("ascii")).decode("ascii").split(".")
-        if found == mark:
+        if found == mark and 0 <= int(created) <= _MAX_TIME:
             return int(created), key
     except ValueError:
         pass

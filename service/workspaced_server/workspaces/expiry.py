@@ -17,6 +17,7 @@ _log = structlog.stdlib.get_logger("workspaced.expiry")
 _RENEW_SECONDS = 60.0
 _RENEW_AHEAD = timedelta(minutes=15)
 _CONCURRENCY = 4
+_ANSWER_SECONDS = 10.0
 
 
 class Housekeeping:
@@ -39,6 +40,8 @@ class Housekeeping:
                 await self.once()
             except WorkspacedError as error:  # the registry cannot be reached now: the next round will tell
                 _log.warning("housekeeping postponed", cause=error.message)
+            except Exception:  # noqa: BLE001 - a driver's or database's surprise must not end all later rounds
+                _log.exception("housekeeping failed")
 
     async def once(self) -> None:
         """One round; returns when all of it is done."""
@@ -70,7 +73,9 @@ class Housekeeping:
         """Whether a process runs in it. Then, or when that cannot be found out, the idle time begins anew."""
         try:
             guest = await self._workspaces.transitions.channel(entry)
-            answer = await guest.call("process.list", {"state": "running", "page_size": 1, "page_token": ""})
+            # A guest that answers pings and nothing else must not hold up the other workspaces.
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                answer = await guest.call("process.list", {"state": "running", "page_size": 1, "page_token": ""})
             busy = bool(answer.get("processes"))
         except (WorkspacedError, OSError) as error:
             _log.warning("idle workspace not closed", workspace_id=entry.record.workspace_id, cause=str(error))

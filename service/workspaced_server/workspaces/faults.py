@@ -50,11 +50,11 @@ def not_ready(record: Record) -> WorkspacedError:
 
 
 def deleted_meanwhile(record: Record) -> WorkspacedError:
-    """Somebody deleted the workspace while it was being initialized."""
+    """Somebody deleted the workspace while it was being initialized or reset."""
     return WorkspacedError(
         Code.ABORTED,
         "WORKSPACE_DELETED",
-        f"workspace {record.workspace_id!r} was deleted while it was being initialized",
+        f"workspace {record.workspace_id!r} was deleted meanwhile",
         {"workspace_id": record.workspace_id},
     )
 

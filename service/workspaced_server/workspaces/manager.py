@@ -216,7 +216,8 @@ class Workspaces:
             if entry.flight.kind is Kind.DELETE:
                 await entry.flight.wait()
                 return
-            if entry.flight.kind is Kind.INITIALIZE:
+            if entry.flight.kind in (Kind.INITIALIZE, Kind.RESET):
+                # What a guest is asked for in a reset may never be answered.
                 entry.flight.cancel(faults.deleted_meanwhile(entry.record))
             await entry.flight.settled()
 

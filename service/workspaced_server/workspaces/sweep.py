@@ -33,6 +33,8 @@ class Sweep:
                 await self.once()
             except WorkspacedError as error:
                 _log.warning("sweep postponed", cause=error.message)
+            except Exception:  # noqa: BLE001 - a driver's or database's surprise must not end all later sweeps
+                _log.exception("sweep failed")
             await asyncio.sleep(settings.sweep_seconds)
 
     async def once(self) -> list[SandboxRef]:

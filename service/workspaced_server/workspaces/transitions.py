@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import structlog
 
 from workspaced_server.drivers.base import Driver, DriverError, Phase, SandboxGone, SandboxRef, SandboxState
-from workspaced_server.errors import WorkspacedError, unreachable
+from workspaced_server.errors import Code, WorkspacedError, unreachable
 from workspaced_server.workspaces import faults
 from workspaced_server.workspaces.channels import Connect, SharedChannel, connect_guest
 from workspaced_server.workspaces.entries import Entries, Entry, Flight
@@ -157,14 +157,14 @@ class Transitions:
     async def reset(self, entry: Entry, *, wipe_files: bool, kill_processes: bool) -> None:
         """Remove what agents left behind. Idempotent; stopped in the middle, the rest is removed by the next one."""
         channel = await self.channel(entry)
-        if kill_processes:
-            await channel.call("process.stop_all", {"reason": "WORKSPACE_STOPPED", "grace": 5.0})
-        paths = list(_RESET_PATHS)
-        if wipe_files:
-            paths += await _children(channel)
-        for path in dict.fromkeys(paths):
-            reach("reset.remove")
-            await channel.call("file.remove", {"path": path, "root": ".", "recursive": True, "allow_missing": True})
+        try:
+            if kill_processes:
+                await channel.call("process.stop_all", {"reason": "WORKSPACE_STOPPED", "grace": 5.0})
+            await _remove(channel, _RESET_PATHS)
+            if wipe_files:
+                await _wipe(channel)
+        except OSError as lost:
+            raise unreachable(entry.record.workspace_id, "the connection to its guest broke") from lost
         await self._entries.save(entry)
 
     async def delete(self, entry: Entry) -> None:
@@ -313,17 +313,34 @@ class _Reporter:
             self._transitions._report(self._entry, phase, fraction, message[:256])
 
 
-async def _children(channel: GuestChannel) -> list[str]:
-    """Paths of everything directly in the workdir."""
-    paths: list[str] = []
+async def _remove(channel: GuestChannel, paths: Iterable[str]) -> None:
+    for path in paths:
+        reach("reset.remove")
+        await channel.call("file.remove", {"path": path, "root": ".", "recursive": True, "allow_missing": True})
+
+
+async def _wipe(channel: GuestChannel) -> None:
+    """Remove everything directly in the workdir, page by page: a guest could send pages for ever."""
     token = ""
     while True:
         params = {"path": ".", "recursive": False, "page_size": 1000, "page_token": token}
         answer = await channel.call("file.list", params)
-        paths += [str(entry["path"]) for entry in answer["entries"]]
-        token = str(answer.get("next_page_token") or "")
+        entries, token = answer.get("entries"), answer.get("next_page_token") or ""
+        if not isinstance(entries, list) or not isinstance(token, str):
+            raise _malformed()
+        paths: list[str] = []
+        for entry in entries:
+            path = entry.get("path") if isinstance(entry, dict) else None
+            if not isinstance(path, str):
+                raise _malformed()
+            paths.append(path)
+        await _remove(channel, paths)
         if not token:
-            return paths
+            return
+
+
+def _malformed() -> WorkspacedError:
+    return WorkspacedError(Code.INTERNAL, "GUEST_ERROR", "the workspace's guest gave a list that makes no sense")
 
 
 def _reason(error: BaseException) -> str:

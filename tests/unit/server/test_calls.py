@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 import trustme
 from google.rpc import error_details_pb2  # type: ignore[import-untyped]
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -177,6 +178,29 @@ async def test_one_log_line_a_call_without_secrets(tmp_path: Path, capsys: pytes
     assert line["method"].endswith("/InitializeWorkspace")
     assert (line["principal"], line["workspace_id"], line["code"]) == ("local", "a", "OK")
     assert line["duration_ms"] > 0
+
+
+async def test_no_traceback_shows_local_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    from workspaced_server import logging as server_logging
+    from workspaced_server.config import LogConfig
+
+    root, handlers = logging.getLogger(), logging.getLogger().handlers
+
+    def fail(token: str) -> None:
+        raise RuntimeError("surprise")
+
+    try:
+        for form in ("pretty", "json"):
+            server_logging.configure(LogConfig(format=form))
+            try:
+                fail("hidden" + "-value")
+            except RuntimeError:
+                structlog.stdlib.get_logger("workspaced.test").exception("failed")
+            text = capsys.readouterr().err
+            assert "surprise" in text
+            assert "hidden-value" not in text
+    finally:
+        root.handlers = handlers
 
 
 async def test_every_rpc_of_the_contract_declares_its_scope() -> None:

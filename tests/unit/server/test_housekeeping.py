@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from tests.support.fake_driver import FakeSandbox, refused
+from tests.support.fake_driver import FakeChannel, FakeSandbox, refused
 from tests.unit.server.conftest import Harness
 from workspaced.v1 import workspace_pb2 as pb
+from workspaced_server.workspaces import expiry
 from workspaced_server.workspaces.expiry import Housekeeping
 from workspaced_server.workspaces.record import State
 from workspaced_server.workspaces.sweep import Sweep
@@ -109,3 +112,42 @@ async def test_a_leftover_is_only_reported_when_so_configured(harness: Harness) 
     await sweep.once()
     assert len(await sweep.once()) == 1
     assert len(harness.driver.sandboxes) == 1
+
+
+async def test_a_guest_that_does_not_answer_holds_up_no_other(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await harness.workspaces.initialize(HOUR, workspace_id="deaf")
+    await let_idle(harness, "deaf", 4000)
+
+    async def never(*_: object) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(FakeChannel, "call", never)
+    monkeypatch.setattr(expiry, "_ANSWER_SECONDS", 0.01)
+    async with asyncio.timeout(5):
+        await Housekeeping(harness.workspaces).once()
+    assert await state(harness, "deaf") is State.READY
+
+
+async def test_what_nobody_expected_ends_no_later_round(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.workspaces.settings = replace(
+        harness.workspaces.settings, housekeeping_seconds=0.0, sweep_seconds=0.0, sweep="report"
+    )
+    for work in (Housekeeping(harness.workspaces), Sweep(harness.workspaces)):
+        again = asyncio.Event()
+        rounds = iter((False, True))
+
+        async def once(rounds: Any = rounds, again: asyncio.Event = again) -> None:
+            if next(rounds):
+                again.set()
+                await asyncio.Event().wait()
+            raise KeyError("a driver's surprise")
+
+        monkeypatch.setattr(work, "once", once)
+        task = asyncio.create_task(work.run())
+        async with asyncio.timeout(5):
+            await again.wait()
+        task.cancel()
+        await asyncio.wait([task])

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
-from tests.support.fake_driver import refused
+from tests.support.fake_driver import FakeChannel, refused
 from tests.unit.server.conftest import Harness
 from workspaced.v1 import workspace_pb2 as pb
+from workspaced_server.api.lifecycle import _page_token, _parse_token, to_message
 from workspaced_server.errors import Code, WorkspacedError
+from workspaced_server.guest.channel import ChannelLost
 from workspaced_server.workspaces.record import State
 from workspaced_server.workspaces.registry import Query
 
@@ -114,6 +119,56 @@ async def test_reset_removes_what_agents_left(harness: Harness) -> None:
     with pytest.raises(WorkspacedError) as caught:
         await harness.workspaces.reset("a")
     assert caught.value.reason == "WORKSPACE_NOT_READY"
+
+
+async def test_a_reset_whose_channel_breaks_is_unavailable(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    await harness.workspaces.initialize(ANY, workspace_id="a")
+
+    async def broken(*_: object) -> dict[str, Any]:
+        raise ChannelLost("the guest hung up")
+
+    monkeypatch.setattr(FakeChannel, "call", broken)
+    with pytest.raises(WorkspacedError) as caught:
+        await harness.workspaces.reset("a")
+    assert caught.value.reason == "WORKSPACE_UNREACHABLE"
+
+
+async def test_delete_does_not_wait_for_a_reset_that_is_never_answered(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await harness.workspaces.initialize(ANY, workspace_id="a")
+    asked = asyncio.Event()
+
+    async def never(_: object, op: str, params: object) -> dict[str, Any]:
+        if op != "guest.shutdown":
+            asked.set()
+            await asyncio.Event().wait()
+        return {}
+
+    monkeypatch.setattr(FakeChannel, "call", never)
+    reset = asyncio.create_task(harness.workspaces.reset("a"))
+    await asked.wait()
+    async with asyncio.timeout(5):
+        await harness.workspaces.delete("a")
+    with pytest.raises(WorkspacedError) as caught:
+        await reset
+    assert caught.value.reason == "WORKSPACE_DELETED"
+    assert not harness.driver.sandboxes
+
+
+@pytest.mark.parametrize("entries", [None, "x", [1], [{}], [{"path": 7}]])
+async def test_a_list_that_makes_no_sense_is_the_guests_error(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, entries: object
+) -> None:
+    await harness.workspaces.initialize(ANY, workspace_id="a")
+
+    async def call(_: object, op: str, params: object) -> dict[str, Any]:
+        return {"entries": entries}
+
+    monkeypatch.setattr(FakeChannel, "call", call)
+    with pytest.raises(WorkspacedError) as caught:
+        await harness.workspaces.reset("a", wipe_files=True)
+    assert caught.value.reason == "GUEST_ERROR"
 
 
 async def test_calls_share_one_channel_and_open_it_again(harness: Harness) -> None:
@@ -235,3 +290,20 @@ async def test_revisions_grow_over_deletion_and_restart(harness: Harness) -> Non
     workspaces = await harness.restart()
     third = (await workspaces.close("a")).record.revision
     assert first < second < third
+
+
+async def test_an_idle_timeout_past_the_year_9999_can_be_told(harness: Harness) -> None:
+    long = pb.WorkspaceSpec(idle_timeout=Duration(seconds=315_576_000_000))
+    made = await harness.workspaces.initialize(long, workspace_id="a")
+    assert to_message(made.snapshot).expire_time.ToJsonString().startswith("9999-12-31")
+
+
+async def test_a_page_token_with_a_time_that_no_database_holds_is_refused(harness: Harness) -> None:
+    snapshot = (await harness.workspaces.initialize(ANY, workspace_id="a")).snapshot
+    record = snapshot.record
+    assert _parse_token(_page_token(snapshot, "mark"), "mark") == (record.create_time, record.key)
+    for time in (-1, 1 << 63, 10**100):
+        token = _page_token(replace(snapshot, record=replace(record, create_time=time)), "mark")
+        with pytest.raises(WorkspacedError) as caught:
+            _parse_token(token, "mark")
+        assert caught.value.code is Code.INVALID_ARGUMENT
