@@ -6,9 +6,13 @@ import importlib
 
 
 def sha256_of(path: str) -> str:
-    """The hash in hex. Raises OSError."""
+    """The hash of a file in hex. Raises OSError."""
     with open(path, "rb") as file:
-        content = file.read()
+        return sha256(file.read())
+
+
+def sha256(content: bytes) -> str:
+    """The hash in hex."""
     # The module's name changed with CPython 3.12; a build may have left it out.
     for name in ("_sha2", "_sha256", "hashlib"):
         try:

@@ -7,11 +7,12 @@ import os
 import resource
 import signal
 import socket
+import stat
 import sys
 
 from . import log
 from . import params as read
-from .digest import sha256_of
+from .digest import sha256
 from .fault import Fault, invalid
 from .guest import Configuration, Guest
 from .output import Output
@@ -46,17 +47,60 @@ def upgrade(guest: Guest, stream: Stream, params: Params) -> None:
     """guest.upgrade: tries the new program first, then hands over to it. A failure leaves everything as it is."""
     path = read.text(params, "path", limit=4096)
     wanted = read.text(params, "bundle", limit=64)
+    _Check(guest, stream, _take_over(guest.state_dir, path, wanted))
+
+
+def _take_over(state_dir: str, path: str, wanted: str) -> str:
+    """Moves the bundle to where nobody else writes; returns its path there.
+
+    What is executed are the very bytes that were verified: the file itself may belong to another user of the workspace,
+    who could change it between the two.
+    """
     try:
-        if os.path.getsize(path) > _MAX_BUNDLE_BYTES:
-            raise invalid("the bundle is too large", field="path")
-        found = sha256_of(path)
+        content = _read_bundle(path)
     except OSError as error:
         raise Fault("NOT_FOUND", "FILE_NOT_FOUND", f"{path}: {error.strerror}", path=path) from None
+    found = sha256(content)
     if found != wanted:
         raise Fault(
             "FAILED_PRECONDITION", "BUNDLE_MISMATCH", "the bundle has another hash", expected=wanted, found=found
         )
-    _Check(guest, stream, path)
+    target = os.path.join(state_dir, f"guest-{found}.pyz")
+    fresh = f"{target}.new"
+    try:
+        _write_anew(fresh, target, content)
+        if os.path.realpath(path) != os.path.realpath(target):
+            os.unlink(path)
+    except OSError as error:
+        raise _failed(str(error.strerror)) from None
+    return target
+
+
+def _write_anew(fresh: str, target: str, content: bytes) -> None:
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(fresh, target)
+    except OSError:
+        if os.path.lexists(fresh):
+            os.unlink(fresh)
+        raise
+
+
+def _read_bundle(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise invalid("the bundle is no regular file", field="path")
+        content = file.read(_MAX_BUNDLE_BYTES + 1)
+    if len(content) > _MAX_BUNDLE_BYTES:
+        raise invalid("the bundle is too large", field="path")
+    return content
+
+
+def _failed(why: str) -> Fault:
+    return Fault("FAILED_PRECONDITION", "UPGRADE_FAILED", f"the new guest was not started: {why}")
 
 
 class _Check:
@@ -74,7 +118,7 @@ class _Check:
             self._pid = spawn(child, guest.limits)
         except SpawnError as error:
             os.close(reading)
-            raise self._fault(str(error)) from None
+            raise _failed(str(error)) from None
         finally:
             os.close(writing)
         self._reading = reading
@@ -95,13 +139,12 @@ class _Check:
         except (ValueError, TypeError, KeyError):
             handover = None
         if status != 0 or handover != HANDOVER:
-            self._stream.fail(self._fault("it does not start here, or reads another handover"))
+            if os.path.basename(self._path) != f"guest-{self._guest.bundle}.pyz":
+                os.unlink(self._path)
+            self._stream.fail(_failed("it does not start here, or reads another handover"))
         else:
             self._stream.result({"restarting": True})
             self._guest.end("UPGRADE", lambda: replace(self._guest, self._path))
-
-    def _fault(self, why: str) -> Fault:
-        return Fault("FAILED_PRECONDITION", "UPGRADE_FAILED", f"the new guest was not started: {why}")
 
 
 def replace(guest: Guest, path: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import structlog
 
 from workspaced_server.errors import WorkspacedError
@@ -21,9 +23,11 @@ async def upgrade_if_older(channel: GuestChannel) -> bool:
     ours = bundle.build()
     if channel.hello.bundle == ours.sha256 or "upgrade" not in channel.hello.capabilities:
         return False
-    path = f"/tmp/.workspaced-{ours.sha256}.pyz"  # noqa: S108 - inside the sandbox; the guest verifies the hash
+    # A name that nobody in the sandbox can occupy before us. The guest verifies the bytes, takes them to its own
+    # directory and removes this file.
+    path = f"/tmp/.workspaced-{secrets.token_hex(16)}.pyz"  # noqa: S108
     try:
-        head = {"path": path, "mode": 0o600, "parents": False, "create_only": False, "offset": 0, "sync": False}
+        head = {"path": path, "mode": 0o600, "parents": False, "create_only": True, "offset": 0, "sync": False}
         async with channel.open("file.write", {**head, "sha256": ours.sha256}) as stream:
             for start in range(0, len(ours.data), _CHUNK_BYTES):
                 await stream.send(ours.data[start : start + _CHUNK_BYTES])
@@ -32,6 +36,7 @@ async def upgrade_if_older(channel: GuestChannel) -> bool:
                 pass
         await channel.call("guest.upgrade", {"path": path, "bundle": ours.sha256})
     except WorkspacedError as error:
+        await channel.call("file.remove", {"path": path, "allow_missing": True})
         _log.warning("guest not upgraded", bundle=channel.hello.bundle, wanted=ours.sha256, cause=str(error))
         return False
     _log.info("guest upgraded", bundle=ours.sha256)

@@ -150,9 +150,12 @@ def test_upgrade_keeps_processes_pipes_and_journals(tmp_path: Path, interpreter:
             assert old.call("guest.upgrade", {"path": str(path), "bundle": bundled.sha256}) == {"restarting": True}
             kind, payload = old.channel_frame()
             assert (kind, wire.decode_json(payload)) == (wire.GOAWAY, {"reason": "UPGRADE"})
+        assert not path.exists(), "the file that was brought is removed"
         with guest.connect() as new:
             assert new.hello["bundle"] == bundled.sha256
             assert new.hello["pid"] == guest.pid
+            # What was verified is what runs: a copy that only the guest writes.
+            assert str(guest.state / path.name).encode() in Path(f"/proc/{guest.pid}/cmdline").read_bytes()
             assert new.hello["instance"] == old.hello["instance"]
             process = new.call("process.get", {"process_id": "u"})["process"]
             assert process["pid"] == attached.started["started"]["pid"]
@@ -173,6 +176,18 @@ def test_a_bundle_that_does_not_start_changes_nothing(client: GuestClient, tmp_p
     with pytest.raises(GuestError) as caught:
         client.call("guest.upgrade", {"path": str(path), "bundle": hashlib.sha256(b"not a zip").hexdigest()})
     assert caught.value.reason == "UPGRADE_FAILED"
+    assert client.call("guest.info")["channels"] == 1
+    assert list((tmp_path / "state").glob("*.pyz*")) == []
+
+
+def test_a_bundle_behind_a_link_or_no_file_is_refused(client: GuestClient, tmp_path: Path) -> None:
+    bundled = bundle.build()
+    (tmp_path / "there.pyz").write_bytes(bundled.data)
+    (tmp_path / "link").symlink_to("there.pyz")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("link", "fifo", "missing", "."):
+        with pytest.raises(GuestError):
+            client.call("guest.upgrade", {"path": str(tmp_path / name), "bundle": bundled.sha256})
     assert client.call("guest.info")["channels"] == 1
 
 
