@@ -233,8 +233,11 @@ class Process:
                 timer.cancel()
         self._forget()
 
-    def adopt(self) -> None:
-        """Goes on with a running process after the guest has replaced its program."""
+    def adopt(self, disconnect_due: float | None) -> None:
+        """Goes on with a running process after the guest has replaced its program.
+
+        `disconnect_due` is the monotonic time at which nobody attached means the end.
+        """
         if not self.leader_exited:
             self.owner.reaper.expect(self.pid, self._on_reaped)
         for output in self.outputs:
@@ -244,6 +247,10 @@ class Process:
         if self.spec.timeout is not None and self.stop_reason is None:
             left = self.start_time + self.spec.timeout - time.time()
             self.timeout_timer = self.loop.call_later(max(0.0, left), self._on_timeout)
+        if disconnect_due is not None:
+            self.unattended = True
+            left = disconnect_due - time.monotonic()
+            self.disconnect_timer = self.loop.call_later(max(0.0, left), self._on_disconnected)
         if self.leader_exited:
             self._start_drain()
             self._finish_if_done()

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     Params = dict[str, Any]
 
-# Changes whenever the handover does; a program that reads another one is refused before anything happens.
+# Changes when the handover does, unless each program can do without what the other does not know of; one that reads
+# another number is refused before anything happens.
 HANDOVER = 2
 _CHECK_SECONDS = 10.0
 _MAX_BUNDLE_BYTES = 8 << 20
@@ -234,6 +235,7 @@ def _snapshot(process: Process, keep: list[int]) -> Params:
     keep.extend(output["fd"] for output in outputs)
     if stdin["fd"] >= 0:
         keep.append(stdin["fd"])
+    disconnect = process.disconnect_timer
     return {
         "process": process.describe(),
         "spec": process.spec.raw,
@@ -244,6 +246,7 @@ def _snapshot(process: Process, keep: list[int]) -> Params:
         "usage": process.usage,
         "stop_reason": process.stop_reason,
         "killed_by_call": process.killed_by_call,
+        "disconnect_due": None if disconnect is None else disconnect.when,
         "oom_before": process.oom_before,
         "output_incomplete": process.output_incomplete,
         "drained": process.drained,
@@ -292,7 +295,8 @@ def _adopt(guest: Guest, snapshot: Params) -> None:
     process.stdin = Stdin(process, fd, process.pty is not None)
     process.stdin.restore(snapshot["stdin"])
     owner.add(process)
-    process.adopt()
+    # An older guest does not tell.
+    process.adopt(snapshot.get("disconnect_due"))
     if process.exit is not None:
         owner.retained(process)
     elif process.kind == "pipe" or process.stop_reason is not None:

@@ -170,6 +170,63 @@ def test_upgrade_keeps_processes_pipes_and_journals(tmp_path: Path, interpreter:
             assert (kept.stdout, kept.exit["code"]) == (b"kept\n", 4)
 
 
+def test_an_upgrade_forgets_no_reader_that_was_lost(tmp_path: Path, interpreter: Interpreter) -> None:
+    kills = {"disconnect_policy": "kill", "disconnect_grace": 0.3}
+    guest = RunningGuest(tmp_path, interpreter.path)
+    with guest:
+        with guest.connect() as old:
+            for name, options in {"keep": {}, "before": kills, "during": kills}.items():
+                params = {"process_id": name, "spec": {"shell": "echo up; exec sleep 300", **options}}
+                attached = old.open("process.start", {**params, "attach": {"offset": 0}})
+                attached.records(until=b"up\n")
+                if name == "before":
+                    attached.cancel()
+            _upgrade(old, tmp_path)
+        with guest.connect() as new:
+            for name in ("before", "during"):
+                assert new.call("process.wait", {"process_id": name})["exit"]["reason"] == "CANCELLED"
+            assert new.call("process.get", {"process_id": "keep"})["process"]["state"] == "running"
+            new.call("process.stop_all", {"grace": 0})
+
+
+def test_an_older_guest_does_not_tell_of_lost_readers(tmp_path: Path, interpreter: Interpreter) -> None:
+    guest = _OlderGuest(tmp_path, interpreter.path)
+    with guest:
+        with guest.connect() as old:
+            spec = {"shell": "echo up; read line; echo $line", "stdin": True, "disconnect_policy": "kill"}
+            start = {"process_id": "p", "spec": spec, "attach": {"offset": 0}}
+            old.open("process.start", start).records(until=b"up\n")
+            _upgrade(old, tmp_path)
+        with guest.connect() as new:
+            new.open("process.stdin", {"process_id": "p", "offset": 0}).send(b"on\n")
+            assert new.open("process.attach", {"process_id": "p", "offset": 0}).records().stdout == b"up\non\n"
+
+
+class _OlderGuest(RunningGuest):
+    """One whose handover has only what the first had."""
+
+    _LATER = ("disconnect_due",)
+
+    @property
+    def program(self) -> list[str]:
+        *python, code = super().program
+        strip = (
+            "from workspaced_guest import upgrade; known = upgrade._snapshot; "
+            f"upgrade._snapshot = lambda *a: {{k: v for k, v in known(*a).items() if k not in {self._LATER}}}; "
+        )
+        before, found, after = code.partition("from workspaced_guest.__main__")
+        assert found
+        return [*python, before + strip + found + after]
+
+
+def _upgrade(client: GuestClient, directory: Path) -> None:
+    bundled = bundle.build()
+    path = directory / f"guest-{bundled.sha256}.pyz"
+    path.write_bytes(bundled.data)
+    client.call("guest.upgrade", {"path": str(path), "bundle": bundled.sha256})
+    assert client.channel_frame() == (wire.GOAWAY, b'{"reason":"UPGRADE"}')
+
+
 def test_a_bundle_that_does_not_start_changes_nothing(client: GuestClient, tmp_path: Path) -> None:
     path = tmp_path / "broken.pyz"
     path.write_bytes(b"not a zip")
