@@ -32,10 +32,13 @@ class Row:
 
 
 async def interleaved(
-    samples: Mapping[str, Sample], rounds: int, warmup: int = 2, pause: float = 0.0
+    samples: Mapping[str, Sample], rounds: int, warmup: int = 2, pause: float = 0.0, block: int = 1
 ) -> dict[str, list[float]]:
-    """Seconds of each sample, taken in turns, so that whatever else the machine does falls on all of them. ``pause``
-    seconds before each let what the one before left to be done, such as an engine's cleaning up, end."""
+    """Seconds of each sample, taken in turns, so that whatever else the machine does falls on all of them.
+
+    A turn takes ``block`` samples in a row. ``pause`` seconds before it let what the one before left to be done, such
+    as an engine's cleaning up, end.
+    """
     for name in samples:
         for _ in range(warmup):
             await samples[name]()
@@ -44,9 +47,10 @@ async def interleaved(
         for name, sample in samples.items():
             if pause:
                 await asyncio.sleep(pause)
-            began = time.perf_counter()
-            await sample()
-            taken[name].append(time.perf_counter() - began)
+            for _ in range(block):
+                began = time.perf_counter()
+                await sample()
+                taken[name].append(time.perf_counter() - began)
     return taken
 
 

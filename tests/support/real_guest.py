@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
-from workspaced.v1 import execution_pb2, file_pb2, port_pb2
+from workspaced.v1.workspace_pb2 import WorkspaceSpec
 from workspaced_server.api.auth import Authenticator
 from workspaced_server.api.drain import Drain
 from workspaced_server.api.execution import ExecutionServicer
@@ -24,7 +24,7 @@ from workspaced_server.api.files import FileServicer
 from workspaced_server.api.handlers import service_handler
 from workspaced_server.api.interceptors import CallInterceptor, scopes_of
 from workspaced_server.api.ports import PortServicer
-from workspaced_server.api.roles import SERVICES, UnavailableServicer
+from workspaced_server.api.roles import UnavailableServicer
 from workspaced_server.api.server import FILES
 from workspaced_server.config import AuthConfig
 from workspaced_server.drivers.streams import connect_unix
@@ -93,6 +93,8 @@ class Handle:
     env: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
     workdir: str = ""
+    key: str = "0" * 32
+    spec: WorkspaceSpec = field(default_factory=WorkspaceSpec)
 
 
 @dataclass
@@ -133,14 +135,14 @@ async def serve(guest_channel: GuestChannel) -> AsyncIterator[RunningServer]:
     """Serve ExecutionService, FileService, PortService and the roles on loopback."""
     workspaces = OneWorkspace(guest_channel)
     execution = ExecutionServicer(workspaces)
+    servicers = (execution, FileServicer(workspaces), PortServicer(workspaces))
     interceptor = CallInterceptor(Authenticator(AuthConfig()), Drain(), scopes_of(*FILES))
     server = grpc.aio.server(interceptors=[interceptor], options=[("grpc.max_receive_message_length", 8 << 20)])
     server.add_generic_rpc_handlers(
-        (
-            service_handler(execution_pb2.DESCRIPTOR.services_by_name["ExecutionService"], execution),
-            service_handler(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileServicer(workspaces)),
-            service_handler(port_pb2.DESCRIPTOR.services_by_name["PortService"], PortServicer(workspaces)),
-            *(service_handler(service, UnavailableServicer(service)) for service in SERVICES),
+        tuple(
+            service_handler(service, *servicers, UnavailableServicer(service))
+            for file in FILES
+            for service in file.services_by_name.values()
         )
     )
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
+from workspaced.v1.workspace_pb2 import WorkspaceSpec
 from workspaced_server.api.validation import check_workspace_id
 from workspaced_server.errors import unreachable
 from workspaced_server.guest.channel import ChannelLost, GuestChannel
@@ -24,6 +25,10 @@ class Handle(Protocol):
     def user(self) -> str: ...
     @property
     def workdir(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def spec(self) -> WorkspaceSpec: ...
 
 
 class Access(Protocol):

@@ -9,13 +9,12 @@ from typing import Any, Final
 import grpc
 import structlog
 
-from workspaced.v1 import execution_pb2, process_pb2, tool_pb2
+from workspaced.v1 import execution_pb2, process_pb2
 from workspaced_server.api import answers
 from workspaced_server.api.access import Access, Handle, use
 from workspaced_server.api.attachment import Attachment, Event
 from workspaced_server.api.companion import companion
 from workspaced_server.api.processes import STATE_NAMES, new_process_id, process, start_params
-from workspaced_server.api.roles import not_yet_available
 from workspaced_server.api.run import run_process
 from workspaced_server.api.stdin import StdinWriter, write_all
 from workspaced_server.api.validation import check, check_size, page_size, seconds, signal_name
@@ -188,9 +187,6 @@ class ExecutionServicer:
         if response.process.HasField("exit"):
             response.exit.CopyFrom(response.process.exit)
         return response
-
-    async def CallTool(self, request: tool_pb2.CallToolRequest, context: Context) -> None:  # noqa: N802
-        raise not_yet_available("ExecutionService.CallTool")
 
     async def _stop(self, handle: Handle, process_id: str, spec: process_pb2.ProcessSpec) -> None:
         """Stop the process of a cancelled call, whatever else is cancelled meanwhile; bounded."""

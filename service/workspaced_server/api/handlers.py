@@ -24,12 +24,20 @@ def serialize(message: Message | bytes) -> bytes:
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
-def service_handler(service: ServiceDescriptor, servicer: object) -> grpc.GenericRpcHandler:
-    """The handler for all RPCs of `service`: methods of `servicer` of the same names. Raises AttributeError when one
-    is missing.
+def service_handler(service: ServiceDescriptor, *servicers: object) -> grpc.GenericRpcHandler:
+    """The handler for all RPCs of `service`: methods of the same names, each of the first servicer that has one.
+    Raises AttributeError when none has.
     """
-    handlers = {method.name: _method_handler(method, getattr(servicer, method.name)) for method in service.methods}
+    handlers = {method.name: _method_handler(method, _behavior(method, servicers)) for method in service.methods}
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+
+def _behavior(method: MethodDescriptor, servicers: tuple[object, ...]) -> Any:
+    for servicer in servicers:
+        behavior = getattr(servicer, method.name, None)
+        if behavior is not None:
+            return behavior
+    raise AttributeError(f"nothing serves {method.full_name}")
 
 
 def _method_handler(method: MethodDescriptor, behavior: Any) -> grpc.RpcMethodHandler[Any, Any]:

@@ -153,7 +153,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 self._drain.leave(task)
             if error is not None:
                 code = error.code.name
-            self._write_line(method, context, record, principal, code, error, started)
+            # After the answer is on its way: nobody has to wait for a line to be written.
+            duration = time.perf_counter() - started
+            asyncio.get_running_loop().call_soon(
+                self._write_line, method, context, record, principal, code, error, duration
+            )
         current = asyncio.current_task()
         while current is not None and current.cancelling():
             current.uncancel()
@@ -202,13 +206,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         principal: Principal | None,
         code: str,
         error: WorkspacedError | None,
-        started: float,
+        duration: float,
     ) -> None:
         fields: dict[str, object] = {
             "method": method,
             "principal": principal.name if principal is not None else "",
             "code": code,
-            "duration_ms": round((time.perf_counter() - started) * 1000, 2),
+            "duration_ms": round(duration * 1000, 2),
             "request_id": record.request_id,
             "peer": context.peer(),
         }

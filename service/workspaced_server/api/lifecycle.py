@@ -7,15 +7,14 @@ import base64
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from workspaced.v1 import lifecycle_pb2 as pb
-from workspaced.v1 import lifecycle_pb2_grpc as rpc
 from workspaced.v1 import workspace_pb2 as wpb
-from workspaced_server.errors import Code, FieldViolation, WorkspacedError, invalid
+from workspaced_server.errors import FieldViolation, invalid
 from workspaced_server.workspaces import spec
 from workspaced_server.workspaces.manager import Workspaces
 from workspaced_server.workspaces.record import State
@@ -31,7 +30,7 @@ _MAX_TIME = 253_402_300_799_999_999
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class LifecycleServicer(rpc.LifecycleServiceServicer):
+class LifecycleServicer:
     """Creates, finds, suspends and deletes workspaces. Leases come later and say so."""
 
     def __init__(self, workspaces: Workspaces, heartbeat_seconds: float = _HEARTBEAT_SECONDS) -> None:
@@ -123,22 +122,6 @@ class LifecycleServicer(rpc.LifecycleServiceServicer):
                     following.cancel()
                     await asyncio.wait([following])
 
-    async def AcquireWorkspace(  # noqa: N802
-        self, request: pb.AcquireWorkspaceRequest, context: Context
-    ) -> pb.AcquireWorkspaceResponse:
-        """Not yet."""
-        _not_yet("AcquireWorkspace")
-
-    async def ReleaseWorkspace(  # noqa: N802
-        self, request: pb.ReleaseWorkspaceRequest, context: Context
-    ) -> pb.ReleaseWorkspaceResponse:
-        """Not yet."""
-        _not_yet("ReleaseWorkspace")
-
-    async def RenewLease(self, request: pb.RenewLeaseRequest, context: Context) -> pb.RenewLeaseResponse:  # noqa: N802
-        """Not yet."""
-        _not_yet("RenewLease")
-
 
 def to_message(snapshot: Snapshot) -> wpb.Workspace:
     """The workspace as a caller may see it: secrets redacted."""
@@ -207,8 +190,3 @@ def _parse_token(token: str, mark: str) -> tuple[int, str]:
     except ValueError:
         pass
     raise invalid(FieldViolation("page_token", "is not a token that the previous page of this list gave"))
-
-
-def _not_yet(method: str) -> NoReturn:
-    text = f"{method} is not available in this version of the server"
-    raise WorkspacedError(Code.UNIMPLEMENTED, "NOT_YET_AVAILABLE", text, {"method": method})

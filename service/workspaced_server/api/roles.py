@@ -1,22 +1,13 @@
-"""Services and RPCs of the contract that this server does not serve yet. They say so, with a reason, instead of being
-absent.
-"""
+"""RPCs of the contract that this server does not serve yet. They say so, with a reason, instead of being absent."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
-from workspaced.v1 import discovery_pb2, management_pb2, offload_pb2
 from workspaced_server.errors import Code, WorkspacedError
-
-SERVICES: Final[tuple[ServiceDescriptor, ...]] = (
-    discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"],
-    offload_pb2.DESCRIPTOR.services_by_name["OffloadService"],
-    management_pb2.DESCRIPTOR.services_by_name["ManagementService"],
-)
 
 
 def not_yet_available(rpc: str) -> WorkspacedError:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
@@ -80,18 +79,17 @@ class ApiServer:
         self._admin: grpc.aio.Server | None = None
         self._health = HealthServicer()
         settings = workspaces.settings
-        servicers: dict[ServiceDescriptor, object] = {
-            lifecycle_pb2.DESCRIPTOR.services_by_name["LifecycleService"]: LifecycleServicer(workspaces),
-            execution_pb2.DESCRIPTOR.services_by_name["ExecutionService"]: ExecutionServicer(workspaces),
-            file_pb2.DESCRIPTOR.services_by_name["FileService"]: FileServicer(workspaces),
-            port_pb2.DESCRIPTOR.services_by_name["PortService"]: PortServicer(workspaces),
-            server_pb2.DESCRIPTOR.services_by_name["ServerService"]: ServerServicer(
-                workspaces.drivers, settings.default_backend, list(settings.templates)
-            ),
-            **{service: roles.UnavailableServicer(service) for service in roles.SERVICES},
-        }
-        self._names = [service.full_name for service in servicers]
-        handlers = [service_handler(service, servicer) for service, servicer in servicers.items()]
+        info = ServerServicer(workspaces.drivers, settings.default_backend, list(settings.templates))
+        servicers: tuple[object, ...] = (
+            LifecycleServicer(workspaces),
+            ExecutionServicer(workspaces),
+            FileServicer(workspaces),
+            PortServicer(workspaces),
+            info,
+        )
+        services = [service for file in FILES for service in file.services_by_name.values()]
+        self._names = [service.full_name for service in services]
+        handlers = [service_handler(service, *servicers, roles.UnavailableServicer(service)) for service in services]
         health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         self._server.add_generic_rpc_handlers((*handlers, *reflection.handlers([*self._names, health])))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

@@ -113,7 +113,7 @@ class Workspaces:
             if handle is None or handle.guest is not guest:
                 wanted = entry.spec
                 handle = WorkspaceHandle(
-                    record.workspace_id, guest, dict(wanted.env), wanted.user, entry.record.workdir
+                    record.workspace_id, guest, dict(wanted.env), wanted.user, entry.record.workdir, record.key, wanted
                 )
                 entry.handle = handle
             yield handle

@@ -90,6 +90,18 @@ class Registry:
             return
         self._executor.shutdown(wait=False)
 
+    async def transact(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run ``work`` in one transaction, in a thread of the registry. For the tables of other parts of the server.
+
+        A write that has begun is finished even when the caller is cancelled, and is durable when this returns.
+        """
+
+        def run() -> T:
+            with self._engine.begin() as connection:
+                return work(connection)
+
+        return await self._run(run)
+
     async def installation_id(self) -> str:
         """The id of this registry, made once; provider resources carry it, so that another registry's are never
         swept.

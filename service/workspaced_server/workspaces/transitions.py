@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -34,6 +34,24 @@ _REPORT_SECONDS = 0.1
 _RESET_PATHS = ("skills", "sessions", "data", ".mcp")
 
 
+class Observer(Protocol):
+    """A part of the server that keeps something for a workspace. All methods are idempotent, because a step that was
+    interrupted is done again; an error ends the step as a failure.
+    """
+
+    async def closing(self, key: str) -> None:
+        """The workspace is about to be suspended: end what runs for it in this server."""
+        ...
+
+    async def resetting(self, key: str) -> None:
+        """The workspace goes back to its beginning: end what runs for it, and forget what was declared."""
+        ...
+
+    async def deleting(self, key: str) -> None:
+        """The workspace is about to be destroyed: end what runs for it, and forget everything."""
+        ...
+
+
 class Transitions:
     """Knows the drivers and how to bring a workspace from one state to another. The caller serialises those of one
     workspace.
@@ -54,6 +72,7 @@ class Transitions:
         self._connect = connect
         self._slots = {name: asyncio.Semaphore(settings.provision_concurrency) for name in drivers}
         self._verifying = asyncio.Semaphore(8)
+        self.observers: list[Observer] = []
         self.stopping = False
 
     def driver(self, entry: Entry) -> Driver:
@@ -139,6 +158,8 @@ class Transitions:
         if entry.record.state is not State.CLOSING:
             await self._entries.save(entry, state=State.CLOSING, state_reason="")
         reach("close.begun")
+        for observer in self.observers:
+            await observer.closing(entry.record.key)
         try:
             await self._stop_guest(entry, grace)
             reach("close.stopped")
@@ -158,6 +179,8 @@ class Transitions:
         """Remove what agents left behind. Idempotent; stopped in the middle, the rest is removed by the next one."""
         channel = await self.channel(entry)
         try:
+            for observer in self.observers:
+                await observer.resetting(entry.record.key)
             if kill_processes:
                 await channel.call("process.stop_all", {"reason": "WORKSPACE_STOPPED", "grace": 5.0})
             await _remove(channel, _RESET_PATHS)
@@ -172,6 +195,8 @@ class Transitions:
         if entry.record.state is not State.DELETING:
             await self._entries.save(entry, state=State.DELETING, state_reason="")
         reach("delete.begun")
+        for observer in self.observers:
+            await observer.deleting(entry.record.key)
         try:
             await self._stop_guest(entry, 1.0)
             reach("delete.stopped")
