@@ -1,0 +1,27 @@
+"""Whose things are meant in a workspace: an agent, a session, both; and the directory names that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_ABSENT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An agent and a session of it, by the caller's checked ids. None is the one without an id, which no id can name."""
+
+    agent_id: str | None = None
+    session_id: str | None = None
+
+
+def directory_name(identifier: str | None) -> str:
+    """The directory of an agent below ``skills/``, or of a session below ``sessions/``, for a checked id.
+
+    It is the id itself, so that AgentScope finds it. The one without an id has the directory ``default``, as there;
+    the id ``default`` therefore has another one, and ``%`` is escaped to keep names apart.
+    """
+    if identifier is None:
+        return _ABSENT
+    escaped = identifier.replace("%", "%25")
+    return f"%{ord(escaped[0]):02x}{escaped[1:]}" if escaped == _ABSENT else escaped
