@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from workspaced.v1 import workspace_pb2 as pb
+from workspaced_server.drivers.uninterrupted import uninterrupted
 from workspaced_server.errors import Code, WorkspacedError, workspace_not_found
 from workspaced_server.principal import current, current_call
 from workspaced_server.workspaces.channels import SharedChannel
@@ -34,11 +37,11 @@ class Kind(Enum):
 class Flight:
     """The one transition that a workspace is in. All who want it wait for the same task.
 
-    ``creates``: it is undone when the last waiter leaves. ``keep``: somebody does not wait, so it goes on, and a
+    ``creates``: it is undone when the last waiter leaves. ``keep``: how many do not wait, so that it goes on and a
     failure stays visible as FAILED.
     """
 
-    def __init__(self, kind: Kind, *, creates: bool = False, keep: bool = False) -> None:
+    def __init__(self, kind: Kind, *, creates: bool = False, keep: int = 0) -> None:
         self.kind = kind
         self.creates = creates
         self.keep = keep
@@ -57,17 +60,30 @@ class Flight:
 
         When cancelled, the transition goes on, unless it creates a workspace that nobody else waits for.
         """
-        self._waiters += 1
-        try:
-            await asyncio.shield(self.task)
-        except asyncio.CancelledError:
-            if self.task.cancelled() and self.cancel_reason is not None:
-                raise self.cancel_reason from None
-            raise
-        finally:
-            self._waiters -= 1
-            if self.creates and not self.keep and not self._waiters:
-                self._cancel()
+        with self._waiting():
+            try:
+                await asyncio.shield(self.task)
+            except asyncio.CancelledError:
+                if self.task.cancelled() and self.cancel_reason is not None:
+                    raise self.cancel_reason from None
+                raise
+
+    async def begun(self, stored: asyncio.Event, *, keep: bool) -> None:
+        """Wait until its row is ``stored``, or raise why it never will be.
+
+        A caller that is cancelled here has left as one of :meth:`wait` does, and its ``keep`` no longer counts.
+        """
+        row = asyncio.ensure_future(stored.wait())
+        with self._waiting():
+            try:
+                await asyncio.wait([row, self.task], return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                self.keep -= keep
+                raise
+            finally:
+                row.cancel()
+        if not stored.is_set():
+            await self.wait()
 
     async def settled(self) -> None:
         """Wait for the end, however it ends."""
@@ -77,6 +93,18 @@ class Flight:
         """End it; its waiters get ``reason``."""
         self.cancel_reason = self.cancel_reason or reason
         self._cancel()
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._waiters += 1
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self.creates and not self.keep and self._waiters == 1:
+                self._cancel()
+            raise
+        finally:
+            self._waiters -= 1
 
     def _cancel(self) -> None:
         # Once only: a second one would interrupt the undoing.
@@ -88,7 +116,7 @@ class Flight:
 class Entry:
     """A workspace in memory. ``used_time`` in microseconds, newer than the record's by up to a minute.
 
-    ``stored`` is set once the record is durable.
+    ``stored`` is set once the record is durable. Whoever writes the record holds ``writing``.
     """
 
     record: Record
@@ -99,6 +127,7 @@ class Entry:
     progress: Progress | None = None
     handle: WorkspaceHandle | None = None
     stored: asyncio.Event = field(default_factory=asyncio.Event)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def spec(self) -> pb.WorkspaceSpec:
@@ -107,7 +136,10 @@ class Entry:
 
 
 class Entries:
-    """Finds entries, and is the only writer of records: registry first, then memory, then watchers."""
+    """Finds entries, and is the only writer of records: registry first, then memory, then watchers.
+
+    A write that has begun is done in all three even when its caller is cancelled, and in none when it fails.
+    """
 
     def __init__(self, registry: Registry, feed: Feed) -> None:
         self.registry = registry
@@ -169,11 +201,20 @@ class Entries:
             raise workspace_not_found(workspace_id)
         return entry
 
-    async def insert(self, entry: Entry) -> None:
-        """Make the entry's record durable, and tell watchers."""
-        await self.registry.insert(entry.record)
-        entry.stored.set()
-        self.publish(entry)
+    async def insert(self, entry: Entry, most: int = 0) -> bool:
+        """Make the entry's record durable, and tell watchers; False when its owner has ``most`` workspaces.
+
+        ``entry.stored`` tells, also when this is cancelled, whether the record was written.
+        """
+
+        async def write() -> bool:
+            if not await self.registry.insert(entry.record, most):
+                return False
+            entry.stored.set()
+            self.publish(entry)
+            return True
+
+        return await uninterrupted(write())
 
     def place(self, record: Record) -> Entry:
         """The entry of a workspace that is about to be created."""
@@ -181,30 +222,39 @@ class Entries:
         return entry
 
     async def save(self, entry: Entry, **changes: Any) -> None:
-        """Change the record. When this raises, nothing was changed."""
-        now = now_us()
-        record = replace(
-            entry.record,
-            update_time=now,
-            last_used_time=max(entry.used_time, entry.record.last_used_time),
-            revision=self.clock.next(),
-            **changes,
-        )
-        await self.registry.update(record)
-        entry.record = record
-        entry.handle = None
-        self.publish(entry)
+        """Change the record. When this raises, nothing was changed; a cancelled write is done unless it fails."""
+
+        async def write() -> None:
+            async with entry.writing:
+                record = replace(
+                    entry.record,
+                    update_time=now_us(),
+                    last_used_time=max(entry.used_time, entry.record.last_used_time),
+                    revision=self.clock.next(),
+                    **changes,
+                )
+                await self.registry.update(record)
+                entry.record = record
+                entry.handle = None
+                self.publish(entry)
+
+        await uninterrupted(write())
 
     async def remove(self, entry: Entry, reason: str = "") -> None:
-        """Forget the workspace; watchers see it DELETED."""
-        await self.registry.delete(entry.record.key)
-        self.forget(entry)
-        entry.progress = None
-        revision = self.clock.next()
-        entry.record = replace(
-            entry.record, state=State.DELETED, state_reason=reason, update_time=now_us(), revision=revision
-        )
-        self.publish(entry, last=True)
+        """Forget the workspace; watchers see it DELETED. Cancellation and failure as with :meth:`save`."""
+
+        async def write() -> None:
+            async with entry.writing:
+                await self.registry.delete(entry.record.key)
+                self.forget(entry)
+                entry.progress = None
+                revision = self.clock.next()
+                entry.record = replace(
+                    entry.record, state=State.DELETED, state_reason=reason, update_time=now_us(), revision=revision
+                )
+                self.publish(entry, last=True)
+
+        await uninterrupted(write())
 
     def forget(self, entry: Entry) -> None:
         """Drop it from memory."""

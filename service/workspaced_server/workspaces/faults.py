@@ -59,6 +59,18 @@ def deleted_meanwhile(record: Record) -> WorkspacedError:
     )
 
 
+def too_many(record: Record, most: int) -> WorkspacedError:
+    """The owner has as many workspaces as one may have."""
+    text = f"principal {record.owner!r} has {most} workspaces, the most that this server allows; delete one"
+    return WorkspacedError(
+        Code.RESOURCE_EXHAUSTED,
+        "QUOTA_EXCEEDED",
+        text,
+        {"limit": str(most)},
+        quota=(f"principal:{record.owner}", text),
+    )
+
+
 def stopping() -> WorkspacedError:
     """The server is going down; the same call may succeed on the next one."""
     return WorkspacedError(Code.UNAVAILABLE, "SERVER_DRAINING", "the server is shutting down", retry_after=1.0)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from sqlalchemy.exc import IntegrityError
 
 from workspaced.v1 import workspace_pb2 as pb
 from workspaced_server.drivers.base import Driver
@@ -33,7 +34,7 @@ from workspaced_server.workspaces.identifiers import (
 )
 from workspaced_server.workspaces.locks import KeyedLocks
 from workspaced_server.workspaces.record import Record, RevisionClock, State, now_us
-from workspaced_server.workspaces.registry import Query, Registry
+from workspaced_server.workspaces.registry import Query, Registry, RegistryUnavailable
 from workspaced_server.workspaces.settings import WorkspaceSettings
 from workspaced_server.workspaces.tasks import Tasks
 from workspaced_server.workspaces.transitions import Transitions
@@ -155,9 +156,11 @@ class Workspaces:
             flight, entry = await self._decide(
                 owner, workspace_id, requested, marks, request_id, no_wait, generated=False
             )
-            if found is None and flight is not None:
-                await self._stored(flight, entry)  # from here on the next call with this request id finds it
-        return await self._finish(flight, entry, no_wait, created=found is None)
+            if flight is not None:
+                # From here on the next call with this request id finds it.
+                await flight.begun(entry.stored, keep=no_wait)
+            created = flight is not None and flight.claim()
+        return await self._finish(flight, entry, no_wait, created=created)
 
     async def close(self, workspace_id: str, grace: float | None = None) -> Snapshot:
         """End its processes (TERM, KILL after ``grace`` seconds) and suspend it. Idempotent. Goes on when the call is
@@ -293,7 +296,7 @@ class Workspaces:
             elif record.state is State.CLOSING:
                 self._begin(entry, Kind.CLOSE, self._transitions.close(entry, _DEFAULT_GRACE_SECONDS))
             elif record.state is State.INITIALIZING:
-                flight = Flight(Kind.INITIALIZE, creates=record.restore is None, keep=True)
+                flight = Flight(Kind.INITIALIZE, creates=record.restore is None, keep=1)
                 self._launch(entry, flight, self._transitions.initialize(entry, flight))
 
     async def close_idle(self, entry: Entry) -> None:
@@ -339,15 +342,12 @@ class Workspaces:
             entry = await self._entries.load(key)
             if entry is None:
                 resolved = spec.resolve(requested, settings.templates, settings.default_backend)
-                await self._check_quota(owner)
-                if self._entries.get(key) is not None:
-                    continue
                 entry = self._entries.place(
                     self._new_record(
                         owner, workspace_id, requested, resolved, labels, request_id, generated and not no_wait
                     )
                 )
-                flight = Flight(Kind.INITIALIZE, creates=True, keep=no_wait)
+                flight = Flight(Kind.INITIALIZE, creates=True, keep=int(no_wait))
                 return self._launch(entry, flight, self._create(entry, flight)), entry
             running = entry.flight
             if running is not None and running.kind in (Kind.CLOSE, Kind.DELETE):
@@ -359,57 +359,43 @@ class Workspaces:
             spec.compare(entry.record, requested, settings.templates, settings.default_backend)
             if running is not None and running.kind is Kind.INITIALIZE:
                 if not running.task.cancelling():
-                    running.keep = running.keep or no_wait
+                    running.keep += no_wait
                     return running, entry
                 await running.settled()
                 continue
             connected = entry.channel is not None and entry.channel.open is not None
             if entry.record.state is State.READY and (running is not None or connected):
                 return None, entry
-            flight = Flight(Kind.INITIALIZE, keep=True)
+            flight = Flight(Kind.INITIALIZE, keep=1)
             return self._launch(entry, flight, self._transitions.initialize(entry, flight)), entry
 
     async def _finish(self, flight: Flight | None, entry: Entry, no_wait: bool, *, created: bool) -> Initialized:
         if flight is not None:
             if no_wait:
-                await self._stored(flight, entry)
+                await flight.begun(entry.stored, keep=True)
             else:
                 await flight.wait()
         entry.used_time = now_us()
         return Initialized(self._entries.snapshot(entry), created)
 
-    async def _stored(self, flight: Flight, entry: Entry) -> None:
-        """Wait until the row exists, or raise why it never will."""
-        stored = asyncio.ensure_future(entry.stored.wait())
-        try:
-            await asyncio.wait([stored, flight.task], return_when=asyncio.FIRST_COMPLETED)
-            if not stored.done():
-                await flight.wait()
-        finally:
-            stored.cancel()
-
     async def _create(self, entry: Entry, flight: Flight) -> None:
+        most = self.settings.max_per_owner
         try:
             reach("create.begun")
-            await self._entries.insert(entry)
-        except (Exception, asyncio.CancelledError):
-            # The write may have been done when a cancellation arrived; without it there is nothing to remove.
-            await self._entries.remove(entry)
+            if not await self._entries.insert(entry, most):
+                raise faults.too_many(entry.record, most)
+        except asyncio.CancelledError:
+            if entry.stored.is_set():
+                await self._entries.remove(entry)
             raise
+        except IntegrityError as error:
+            # The row is another's, and what a repeated call attaches to.
+            raise RegistryUnavailable("another server created this workspace meanwhile") from error
+        finally:
+            if not entry.stored.is_set():
+                self._entries.forget(entry)
         reach("create.stored")
         await self._transitions.initialize(entry, flight)
-
-    async def _check_quota(self, owner: str) -> None:
-        most = self.settings.max_per_owner
-        if most and await self._registry.count(owner) >= most:
-            text = f"principal {owner!r} has {most} workspaces, the most that this server allows; delete one"
-            raise WorkspacedError(
-                Code.RESOURCE_EXHAUSTED,
-                "QUOTA_EXCEEDED",
-                text,
-                {"limit": str(most)},
-                quota=(f"principal:{owner}", text),
-            )
 
     def _new_record(
         self,

@@ -108,9 +108,24 @@ class Registry:
         """
         return await self._run(self._installation_id)
 
-    async def insert(self, record: Record) -> None:
-        """Add a record. Raises ``sqlalchemy.exc.IntegrityError`` when the key exists."""
-        await self._run(lambda: self._execute(workspaces.insert().values(_row(record))))
+    async def insert(self, record: Record, most: int = 0) -> bool:
+        """Add a record; False, and nothing is changed, when its owner has ``most`` of them (0: no limit).
+
+        Raises ``sqlalchemy.exc.IntegrityError`` when the key exists.
+        """
+
+        def write() -> bool:
+            with self._engine.begin() as connection:
+                if most:
+                    if self._engine.dialect.name == "postgresql":
+                        # Two transactions would not see each other's rows; SQLite has one at a time.
+                        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(record.owner))))
+                    if int(connection.execute(_count(record.owner)).scalar_one()) >= most:
+                        return False
+                connection.execute(workspaces.insert().values(_row(record)))
+                return True
+
+        return await self._run(write)
 
     async def update(self, record: Record) -> None:
         """Replace the record with this key."""
@@ -164,16 +179,6 @@ class Registry:
             with self._engine.connect() as connection:
                 statement = sa.select(workspaces.c.key).where(workspaces.c.key.in_(keys))
                 return set(connection.execute(statement).scalars())
-
-        return await self._run(read)
-
-    async def count(self, owner: str) -> int:
-        """How many records this owner has."""
-
-        def read() -> int:
-            statement = sa.select(sa.func.count()).select_from(workspaces).where(workspaces.c.owner == owner)
-            with self._engine.connect() as connection:
-                return int(connection.execute(statement).scalar_one())
 
         return await self._run(read)
 
@@ -291,6 +296,10 @@ def _create_private(path: Path) -> None:
             os.fchmod(descriptor, 0o600)
     finally:
         os.close(descriptor)
+
+
+def _count(owner: str) -> sa.Select[int]:
+    return sa.select(sa.func.count()).select_from(workspaces).where(workspaces.c.owner == owner)
 
 
 def _restrict(query: Query, after: tuple[int, str] | None) -> sa.Select[Any]:

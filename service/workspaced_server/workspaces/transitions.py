@@ -245,7 +245,8 @@ class Transitions:
         if entry.record.state is State.READY and entry.flight is None:
             _log.warning("workspace degraded", workspace_id=entry.record.workspace_id, cause=reason)
             await self._entries.save(entry, state=State.DEGRADED, state_reason=reason)
-            await self._drop_channel(entry)
+            if entry.flight is None:  # else it has a channel of its own by now
+                await self._drop_channel(entry)
 
     async def _drop_channel(self, entry: Entry) -> None:
         if entry.channel is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +74,23 @@ class Harness:
         for registry, workspaces in self.opened:
             await workspaces.aclose()
             await registry.aclose()
+
+
+@contextmanager
+def slow_writes(registry: Registry) -> Iterator[tuple[asyncio.Event, threading.Event]]:
+    """The next write says that it has begun, and goes on when it may."""
+    begun, write = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    original = registry._engine.begin
+
+    def begin() -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        assert write.wait(10)
+        return original()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry._engine, "begin", begin)
+        yield begun, write
 
 
 @pytest.fixture

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from tests.support.fake_driver import refused
-from tests.unit.server.conftest import Harness
+from tests.unit.server.conftest import Harness, slow_writes
 from workspaced.v1 import workspace_pb2 as pb
 from workspaced_server import principal
 from workspaced_server.errors import Code, WorkspacedError
@@ -184,6 +185,58 @@ async def test_a_request_id_creates_once(harness: Harness) -> None:
         await workspaces.initialize(pb.WorkspaceSpec(image="x"), request_id="r")
 
 
+@pytest.mark.parametrize("no_wait", [False, True])
+async def test_cancelled_before_its_row_is_written_a_request_creates_nothing(harness: Harness, no_wait: bool) -> None:
+    asked: list[dict[str, Any]] = [{"request_id": "r"}, {"workspace_id": "a"}, {}]
+    for options in asked:
+        with slow_writes(harness.registry) as (begun, write):
+            task = asyncio.create_task(harness.workspaces.initialize(ANY, no_wait=no_wait, **options))
+            await begun.wait()
+            task.cancel()
+            await asyncio.sleep(0)
+            write.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await harness.settle()
+        assert await harness.registry.page(Query(), 10) == []
+        assert harness.driver.sandboxes == {}
+
+
+async def test_a_request_that_is_cancelled_does_not_disturb_the_same_again(harness: Harness) -> None:
+    with slow_writes(harness.registry) as (begun, write):
+        first = asyncio.create_task(harness.workspaces.initialize(ANY, request_id="r"))
+        await begun.wait()
+        second = asyncio.create_task(harness.workspaces.initialize(ANY, request_id="r"))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        write.set()
+        done = await second
+    assert done.created
+    assert done.snapshot.record.state is State.READY
+    assert len(await harness.registry.page(Query(), 10)) == 1
+    assert len(harness.driver.sandboxes) == 1
+
+
+async def test_a_row_that_another_server_wrote_is_left_alone(harness: Harness) -> None:
+    await harness.workspaces.initialize(ANY, workspace_id="a")
+    entry = await harness.workspaces.entries.resolve("a")
+    harness.workspaces.entries.forget(entry)
+    stored = await harness.registry.get(entry.record.key)
+
+    async def nothing(key: str) -> None:
+        """What this server saw before the other one wrote."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(harness.registry, "get", nothing)
+        with pytest.raises(WorkspacedError) as caught:
+            await harness.workspaces.initialize(ANY, workspace_id="a")
+    assert (caught.value.code, caught.value.retry_after) == (Code.UNAVAILABLE, 1.0)
+    assert await harness.registry.get(entry.record.key) == stored
+    assert not (await harness.workspaces.initialize(ANY, workspace_id="a")).created
+    assert harness.driver.calls.count("provision") == 1
+
+
 async def test_workspaces_of_others_do_not_exist(harness: Harness) -> None:
     everything = frozenset({Scope.READ, Scope.EXECUTE, Scope.MANAGE})
     ada, bob = Principal("ada", everything), Principal("bob", everything)
@@ -225,6 +278,20 @@ async def test_the_quota_of_a_principal(harness: Harness) -> None:
         await workspaces.initialize(ANY, workspace_id="b")
     assert (caught.value.code, caught.value.reason) == (Code.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")
     await workspaces.initialize(ANY, workspace_id="a")
+
+
+async def test_the_quota_holds_for_calls_at_once(harness: Harness) -> None:
+    workspaces = await harness.restart(max_per_owner=3)
+    calls = [workspaces.initialize(ANY, workspace_id=f"w{number}", no_wait=number % 2 == 0) for number in range(10)]
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [item for item in done if isinstance(item, WorkspacedError)]
+    assert {item.reason for item in refused} == {"QUOTA_EXCEEDED"}
+    assert len(refused) == 7
+    assert len(await harness.registry.page(Query(), 20)) == 3
+    assert len(workspaces.entries) == 3
+    await harness.settle()
+    await workspaces.delete(next(iter(workspaces.entries.all())).record.workspace_id)
+    await workspaces.initialize(ANY, workspace_id="new")
 
 
 @pytest.mark.parametrize(
