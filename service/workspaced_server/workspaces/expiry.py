@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -18,50 +19,70 @@ _RENEW_SECONDS = 60.0
 _RENEW_AHEAD = timedelta(minutes=15)
 _CONCURRENCY = 4
 _ANSWER_SECONDS = 10.0
+_CLOSE_SECONDS = 30.0
 
 
 class Housekeeping:
     """Does the periodic work of one server. A workspace is idle when no call used it for its idle timeout.
 
     A running process counts as use unless the configuration says otherwise: to close a workspace under a running
-    development server would be a surprise.
+    development server would be a surprise. What a backend does not answer holds up nothing of another backend, and
+    neither the storing of times nor the renewing.
     """
 
     def __init__(self, workspaces: Workspaces) -> None:
         self._workspaces = workspaces
-        self._slots = asyncio.Semaphore(_CONCURRENCY)
-        self._renewed_at = float("-inf")
+        self._expiring = {name: asyncio.Semaphore(_CONCURRENCY) for name in workspaces.drivers}
+        self._renewing = {name: asyncio.Semaphore(_CONCURRENCY) for name in workspaces.drivers}
 
     async def run(self) -> None:
         """Work until cancelled."""
+        seconds = self._workspaces.settings.housekeeping_seconds
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(self.store, seconds))
+            group.create_task(self._repeat(self.expire, seconds))
+            group.create_task(self._repeat(self.renew, _RENEW_SECONDS))
+
+    async def store(self) -> None:
+        """Store times of last use, and go on with what is between two states."""
+        await self._workspaces.entries.flush()
+        await self._workspaces.resume_stuck()
+
+    async def expire(self) -> None:
+        """Close what is idle; returns when it is closed, or its backend has had its time and goes on alone."""
+        workspaces = self._workspaces
+        await workspaces.entries.flush()
+        idle = [workspaces.entries.adopt(record) for record in await workspaces.registry.idle(now_us())]
+        await asyncio.gather(*(self._expire(entry) for entry in idle))
+
+    async def renew(self) -> None:
+        """Extend the time-to-live of what is in use."""
+        await asyncio.gather(*(self._renew(entry) for entry in self._workspaces.entries.in_use()))
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:
-            await asyncio.sleep(self._workspaces.settings.housekeeping_seconds)
+            await asyncio.sleep(seconds)
             try:
-                await self.once()
+                await work()
             except WorkspacedError as error:  # the registry cannot be reached now: the next round will tell
                 _log.warning("housekeeping postponed", cause=error.message)
             except Exception:  # noqa: BLE001 - a driver's or database's surprise must not end all later rounds
                 _log.exception("housekeeping failed")
 
-    async def once(self) -> None:
-        """One round; returns when all of it is done."""
-        workspaces = self._workspaces
-        await workspaces.entries.flush()
-        await workspaces.resume_stuck()
-        idle = [workspaces.entries.adopt(record) for record in await workspaces.registry.idle(now_us())]
-        await asyncio.gather(*(self._expire(entry) for entry in idle))
-        loop_time = asyncio.get_running_loop().time()
-        if loop_time - self._renewed_at >= _RENEW_SECONDS:
-            self._renewed_at = loop_time
-            await asyncio.gather(*(self._renew(entry) for entry in workspaces.entries.in_use()))
-
     async def _expire(self, entry: Entry) -> None:
-        async with self._slots:
+        slots = self._expiring.get(entry.record.backend)
+        if slots is None:  # no longer configured
+            return
+        async with slots:
             if not self._due(entry) or (self._workspaces.settings.idle_counts_processes and await self._busy(entry)):
                 return
             if self._due(entry):
                 _log.info("closing an idle workspace", workspace_id=entry.record.workspace_id, owner=entry.record.owner)
-                await self._workspaces.close_idle(entry)
+                try:
+                    async with asyncio.timeout(_CLOSE_SECONDS):
+                        await self._workspaces.close_idle(entry)
+                except TimeoutError:
+                    _log.warning("closing takes long", workspace_id=entry.record.workspace_id)
 
     def _due(self, entry: Entry) -> bool:
         if entry.uses or entry.flight is not None or entry.record.state is not State.READY:
@@ -85,11 +106,12 @@ class Housekeeping:
         return busy
 
     async def _renew(self, entry: Entry) -> None:
-        ref = entry.record.sandbox
-        if ref is None:
+        ref, slots = entry.record.sandbox, self._renewing.get(entry.record.backend)
+        if ref is None or slots is None:
             return
-        async with self._slots:
+        async with slots:
             try:
-                await self._workspaces.transitions.driver(entry).renew(ref, datetime.now(UTC) + _RENEW_AHEAD)
-            except (DriverError, WorkspacedError) as error:
-                _log.warning("time-to-live not renewed", workspace_id=entry.record.workspace_id, cause=error.message)
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await self._workspaces.transitions.driver(entry).renew(ref, datetime.now(UTC) + _RENEW_AHEAD)
+            except (DriverError, WorkspacedError, TimeoutError) as error:
+                _log.warning("time-to-live not renewed", workspace_id=entry.record.workspace_id, cause=repr(error))

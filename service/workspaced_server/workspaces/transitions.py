@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _log = structlog.stdlib.get_logger("workspaced.workspaces")
 _REPORT_SECONDS = 0.1
+_SUSPEND_SECONDS = 300.0
 _RESET_PATHS = ("skills", "sessions", "data", ".mcp")
 
 
@@ -165,7 +166,7 @@ class Transitions:
             reach("close.stopped")
             ref = entry.record.sandbox
             if ref is not None:
-                await self.driver(entry).suspend(ref)
+                await self._suspend(entry, ref)
             reach("close.suspended")
         except (DriverError, WorkspacedError) as error:
             if self.stopping:
@@ -270,6 +271,14 @@ class Transitions:
         finally:
             await shared.drop()
 
+    async def _suspend(self, entry: Entry, ref: SandboxRef) -> None:
+        try:
+            async with asyncio.timeout(_SUSPEND_SECONDS):
+                await self.driver(entry).suspend(ref)
+        except TimeoutError as error:
+            text = f"backend {entry.record.backend} did not suspend the sandbox in {_SUSPEND_SECONDS:g} s"
+            raise DriverError("PROVIDER_UNAVAILABLE", text, retryable=True) from error
+
     async def _destroy(self, entry: Entry) -> None:
         """Remove the sandbox, also one that was made in the moment when a server was killed."""
         driver, ref = self.driver(entry), entry.record.sandbox
@@ -292,7 +301,7 @@ class Transitions:
             if ref is not None and fresh:
                 await self.driver(entry).destroy(ref)
             elif ref is not None and restore is State.CLOSED:
-                await self.driver(entry).suspend(ref)
+                await self._suspend(entry, ref)
         except (DriverError, WorkspacedError) as failure:
             # What is left is known: a row in DELETING is tried again, a DEGRADED one can be closed or recovered.
             state = State.DELETING if flight.creates and not flight.keep else State.DEGRADED

@@ -12,7 +12,8 @@ from google.protobuf.duration_pb2 import Duration
 from tests.support.fake_driver import FakeChannel, FakeSandbox, refused
 from tests.unit.server.conftest import Harness
 from workspaced.v1 import workspace_pb2 as pb
-from workspaced_server.workspaces import expiry
+from workspaced_server.errors import Code, WorkspacedError
+from workspaced_server.workspaces import expiry, transitions
 from workspaced_server.workspaces.expiry import Housekeeping
 from workspaced_server.workspaces.record import State
 from workspaced_server.workspaces.sweep import Sweep
@@ -41,10 +42,10 @@ async def test_an_idle_workspace_is_closed_after_its_timeout(harness: Harness) -
     keeping = Housekeeping(harness.workspaces)
     await let_idle(harness, "a", 3599)
     await let_idle(harness, "never", 100_000)
-    await keeping.once()
+    await keeping.expire()
     assert await state(harness, "a") is State.READY
     await let_idle(harness, "a", 3600)
-    await keeping.once()
+    await keeping.expire()
     assert await state(harness, "a") is State.CLOSED
     assert await state(harness, "never") is State.READY
 
@@ -54,10 +55,11 @@ async def test_use_keeps_a_workspace_open(harness: Harness) -> None:
     keeping = Housekeeping(harness.workspaces)
     async with harness.workspaces.use("a"):
         await let_idle(harness, "a", 4000)
-        await keeping.once()
+        await keeping.expire()
+        await keeping.renew()
         assert await state(harness, "a") is State.READY
         assert "renew" in harness.driver.calls
-    await keeping.once()
+    await keeping.expire()
     assert await state(harness, "a") is State.READY
 
 
@@ -66,11 +68,11 @@ async def test_a_running_process_keeps_a_workspace_open_unless_told(harness: Har
     (sandbox,) = harness.driver.sandboxes.values()
     sandbox.processes.add("server")
     await let_idle(harness, "a", 4000)
-    await Housekeeping(harness.workspaces).once()
+    await Housekeeping(harness.workspaces).expire()
     assert await state(harness, "a") is State.READY
     await harness.restart(idle_counts_processes=False)
     await let_idle(harness, "a", 8000)
-    await Housekeeping(harness.workspaces).once()
+    await Housekeeping(harness.workspaces).expire()
     assert await state(harness, "a") is State.CLOSED
 
 
@@ -78,7 +80,7 @@ async def test_idleness_outlives_a_restart(harness: Harness) -> None:
     await harness.workspaces.initialize(HOUR, workspace_id="a")
     await let_idle(harness, "a", 4000)
     workspaces = await harness.restart()
-    await Housekeeping(workspaces).once()
+    await Housekeeping(workspaces).expire()
     assert await state(harness, "a") is State.CLOSED
 
 
@@ -88,7 +90,7 @@ async def test_a_guest_that_cannot_be_asked_is_not_closed(harness: Harness) -> N
     sandbox.break_channels()
     harness.driver.fail["open_channel"] = refused("PROVIDER_UNAVAILABLE", retryable=True)
     await let_idle(harness, "a", 4000)
-    await Housekeeping(harness.workspaces).once()
+    await Housekeeping(harness.workspaces).expire()
     assert await state(harness, "a") is State.READY
 
 
@@ -127,15 +129,66 @@ async def test_a_guest_that_does_not_answer_holds_up_no_other(
     monkeypatch.setattr(FakeChannel, "call", never)
     monkeypatch.setattr(expiry, "_ANSWER_SECONDS", 0.01)
     async with asyncio.timeout(5):
-        await Housekeeping(harness.workspaces).once()
+        await Housekeeping(harness.workspaces).expire()
     assert await state(harness, "deaf") is State.READY
+
+
+async def test_a_backend_that_hangs_holds_up_nothing_else(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspaces, driver = await harness.restart(housekeeping_seconds=0.0), harness.driver
+    await workspaces.initialize(HOUR, workspace_id="used")
+    for number in range(6):
+        await workspaces.initialize(HOUR, workspace_id=f"idle{number}")
+        await let_idle(harness, f"idle{number}", 4000)
+    driver.hold["suspend"] = held = asyncio.Event()
+    driver.reached["suspend"] = suspending = asyncio.Event()
+    driver.reached["renew"] = renewing = asyncio.Event()
+    driver.hold["renew"] = asyncio.Event()
+    monkeypatch.setattr(expiry, "_RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(expiry, "_CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(expiry, "_ANSWER_SECONDS", 0.01)
+    async with workspaces.use("used"):
+        task = asyncio.create_task(Housekeeping(workspaces).run())
+        async with asyncio.timeout(10):
+            await suspending.wait()
+            while driver.calls.count("suspend") < 6:
+                suspending.clear()
+                await suspending.wait()
+            await renewing.wait()
+            renewing.clear()
+            await renewing.wait()
+        task.cancel()
+        await asyncio.wait([task])
+    held.set()
+    await harness.settle()
+    assert [await state(harness, f"idle{number}") for number in range(6)] == [State.CLOSED] * 6
+
+
+async def test_a_suspension_that_never_ends_is_given_up(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    await harness.workspaces.initialize(HOUR, workspace_id="a")
+    harness.driver.hold["suspend"] = asyncio.Event()
+    monkeypatch.setattr(transitions, "_SUSPEND_SECONDS", 0.01)
+    with pytest.raises(WorkspacedError) as caught:
+        await harness.workspaces.close("a")
+    assert (caught.value.code, caught.value.reason) == (Code.UNAVAILABLE, "PROVIDER_UNAVAILABLE")
+    assert await state(harness, "a") is State.DEGRADED
+    harness.driver.hold.clear()
+    await harness.workspaces.close("a")
+    assert await state(harness, "a") is State.CLOSED
 
 
 async def test_what_nobody_expected_ends_no_later_round(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness.workspaces.settings = replace(
         harness.workspaces.settings, housekeeping_seconds=0.0, sweep_seconds=0.0, sweep="report"
     )
-    for work in (Housekeeping(harness.workspaces), Sweep(harness.workspaces)):
+    monkeypatch.setattr(expiry, "_RENEW_SECONDS", 0.0)
+    keeping, sweep = Housekeeping(harness.workspaces), Sweep(harness.workspaces)
+    periodic: list[tuple[Housekeeping | Sweep, str]] = [
+        (keeping, "store"),
+        (keeping, "expire"),
+        (keeping, "renew"),
+        (sweep, "once"),
+    ]
+    for work, name in periodic:
         again = asyncio.Event()
         rounds = iter((False, True))
 
@@ -145,7 +198,7 @@ async def test_what_nobody_expected_ends_no_later_round(harness: Harness, monkey
                 await asyncio.Event().wait()
             raise KeyError("a driver's surprise")
 
-        monkeypatch.setattr(work, "once", once)
+        monkeypatch.setattr(work, name, once)
         task = asyncio.create_task(work.run())
         async with asyncio.timeout(5):
             await again.wait()
