@@ -49,14 +49,15 @@ class Processes:
         self.stopper = Stopper(guest.loop, guest.key, become_subreaper())
         self.reaper.on_orphan = self.stopper.orphans_ended
         self.by_id: dict[str, Process] = {}
+        self._kept: dict[str, Process] = {}  # those that have exited, the first first
         self.running = 0
 
     def start(
         self, process_id: str, spec: Spec, fingerprint: str, labels: dict[str, str], pipe: Pipe | None = None
     ) -> Process:
         """Starts a process or raises Fault; the id must be free."""
-        if len(self.by_id) >= _MAX_PROCESSES:
-            raise Fault("RESOURCE_EXHAUSTED", "LIMIT_REACHED", "too many processes are kept", limit=_MAX_PROCESSES)
+        if len(self.by_id) >= _MAX_PROCESSES and not self._make_room():
+            raise Fault("RESOURCE_EXHAUSTED", "LIMIT_REACHED", "too many processes run", limit=_MAX_PROCESSES)
         process = Process(self, process_id, spec, fingerprint, labels, "process" if pipe is None else "pipe")
         if pipe is not None:
             process.take_stdout = pipe.take_stdout
@@ -88,23 +89,22 @@ class Processes:
 
     def recover(self) -> None:
         """Reads what an earlier guest left: exits are kept, the rest is LOST and what is left of it killed."""
-        lost = []
         for process_id, record in self.state.load():
             try:
-                process = self._recovered(check_id(process_id), record)
+                self._recovered(check_id(process_id), record)
             except (Fault, KeyError, TypeError, ValueError):
                 os.unlink(self.state.record(process_id).path)
-                continue
-            if process.exit is None:
-                lost.append(process)
-                process.lose()
-            else:
+        for process in sorted(self.by_id.values(), key=exit_order):
+            if process.exit is not None:
                 self.retained(process)
+        lost = [process for process in self.by_id.values() if process.exit is None]
+        for process in lost:
+            process.lose()
         self.journals.clear()
         if lost:
             self._kill_left(lost)
 
-    def _recovered(self, process_id: str, record: Params) -> Process:
+    def _recovered(self, process_id: str, record: Params) -> None:
         kept = record["process"]
         process = Process(self, process_id, Spec(record["spec"]), kept["fingerprint"], kept["labels"], kept["kind"])
         process.pid, process.start_ticks = int(kept["pid"]), int(record["start_ticks"])
@@ -115,7 +115,6 @@ class Processes:
         process.journal.skip_to(kept["next_offset"])
         process.recovered = True
         self.add(process)
-        return process
 
     def _kill_left(self, lost: list[Process], rounds: int = 0) -> None:
         table = Table()
@@ -129,7 +128,16 @@ class Processes:
             # What was forked meanwhile is found again until nothing is.
             self.guest.loop.call_later(0.05 * (1 + rounds), self._kill_left, lost, rounds + 1)
 
+    def _make_room(self) -> bool:
+        """Forgets the exited process that can be spared first; False when there is none."""
+        for process in self._kept.values():
+            if not _in_use(process):
+                self._drop(process)
+                return True
+        return False
+
     def _retain(self, process: Process) -> None:
+        self._kept[process.id] = process
         exit_time = process.exit_time if process.exit_time is not None else time.time()
         left = exit_time + RETENTION_SECONDS - time.time()
         process.retention_timer = self.guest.loop.call_later(
@@ -137,11 +145,24 @@ class Processes:
         )
 
     def _expire(self, process: Process) -> None:
-        if process.attachments or any(not output.ended for output in process.outputs):
+        if _in_use(process):
             process.retention_timer = self.guest.loop.call_later(RETENTION_SECONDS, self._expire, process)
             return
+        self._drop(process)
+
+    def _drop(self, process: Process) -> None:
         del self.by_id[process.id]
+        del self._kept[process.id]
         process.forget()
+
+
+def exit_order(process: Process) -> float:
+    """A key to sort processes by: when they exited, those that run last."""
+    return float("inf") if process.exit_time is None else process.exit_time
+
+
+def _in_use(process: Process) -> bool:
+    return bool(process.attachments) or any(not output.ended for output in process.outputs)
 
 
 def _labels(params: Params) -> dict[str, str]:

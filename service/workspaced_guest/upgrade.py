@@ -17,6 +17,7 @@ from .fault import Fault, invalid
 from .guest import Configuration, Guest
 from .output import Output
 from .process import Process
+from .processes import exit_order
 from .server import Listener, run
 from .spawn import Child, SpawnError, spawn
 from .spec import Spec
@@ -178,7 +179,7 @@ def _execute(guest: Guest, path: str, keep: list[int]) -> None:
         "listener": keep[0],
         "web_listener": None if web is None else web.fileno(),
         "lock": keep[1],
-        "processes": [_snapshot(process, keep) for process in guest.processes.by_id.values()],
+        "processes": [_snapshot(process, keep) for process in sorted(guest.processes.by_id.values(), key=exit_order)],
     }
     target = _handover_path(guest.state_dir)
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

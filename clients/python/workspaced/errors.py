@@ -132,7 +132,7 @@ class WorkspaceNotFound(NotFound):
 
 
 class ProcessNotFound(NotFound):
-    """There is no such process, or it ended more than ten minutes ago."""
+    """There is no such process, or it ended so long ago that it is no longer kept."""
 
 
 class FileNotFound(NotFound):

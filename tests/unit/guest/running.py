@@ -20,6 +20,19 @@ def interpreter(request: pytest.FixtureRequest) -> Interpreter:
     return found
 
 
+class ChangedGuest(RunningGuest):
+    """A guest with another constant or function: `change` is run after its modules are found and before it starts."""
+
+    change = ""
+
+    @property
+    def program(self) -> list[str]:
+        *python, code = super().program
+        before, start, after = code.partition("from workspaced_guest.__main__")
+        assert start
+        return [*python, f"{before}{self.change}; {start}{after}"]
+
+
 @pytest.fixture
 def guest(tmp_path: Path, interpreter: Interpreter) -> Iterator[RunningGuest]:
     """A guest that has just started."""

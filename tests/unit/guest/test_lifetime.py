@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.guest_client import TOKEN, GuestClient, GuestError, RunningGuest, alive, wait_gone
 from tests.support.interpreters import Interpreter
+from tests.unit.guest.running import ChangedGuest
 from workspaced_guest import wire
 from workspaced_server.guest import bundle
 
@@ -202,21 +203,13 @@ def test_an_older_guest_does_not_tell_of_lost_readers(tmp_path: Path, interprete
             assert new.open("process.attach", {"process_id": "p", "offset": 0}).records().stdout == b"up\non\n"
 
 
-class _OlderGuest(RunningGuest):
+class _OlderGuest(ChangedGuest):
     """One whose handover has only what the first had."""
 
-    _LATER = ("disconnect_due",)
-
-    @property
-    def program(self) -> list[str]:
-        *python, code = super().program
-        strip = (
-            "from workspaced_guest import upgrade; known = upgrade._snapshot; "
-            f"upgrade._snapshot = lambda *a: {{k: v for k, v in known(*a).items() if k not in {self._LATER}}}; "
-        )
-        before, found, after = code.partition("from workspaced_guest.__main__")
-        assert found
-        return [*python, before + strip + found + after]
+    change = (
+        "from workspaced_guest import upgrade; known = upgrade._snapshot; "
+        "upgrade._snapshot = lambda *a: {k: v for k, v in known(*a).items() if k not in ('disconnect_due',)}"
+    )
 
 
 def _upgrade(client: GuestClient, directory: Path) -> None:
