@@ -112,9 +112,13 @@ def _configuration(options: dict[str, str]) -> Configuration:
 def _detach(state: str, keep: int) -> None:
     """Lets go of the terminal and of every file descriptor but `keep`."""
     path = os.path.join(state, "guest.log")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    file = os.open(path, flags, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     null = os.open(os.devnull, os.O_RDWR)
+    try:
+        file = os.open(path, flags, 0o600)
+    except OSError:
+        # Something that is no log lies there: better a guest without one than none.
+        file = null
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.dup2(file, 2)
@@ -155,7 +159,14 @@ def _remove_other_bundles(state: str) -> None:
     own = os.path.basename(_archive())
     for name in os.listdir(state):
         if name.startswith("guest-") and name.endswith(".pyz") and name != own:
-            os.unlink(os.path.join(state, name))
+            _unlink(os.path.join(state, name))
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError as error:
+        log.write(f"{path} stays: {error.strerror}")
 
 
 def _ready(state: str, tell: Callable[[bytes], None]) -> None:

@@ -11,6 +11,7 @@ from .fault import Fault
 from .loop import Loop
 from .proctree import ID_VARIABLE, KEY_VARIABLE
 from .spawn import Limits
+from .state import read_regular
 from .wire import VERSION, WINDOW
 
 TYPE_CHECKING = False
@@ -168,8 +169,7 @@ class Guest:
         return handler
 
     def _read_token(self) -> str:
-        with open(os.path.join(self.state_dir, "token"), encoding="ascii") as file:
-            token = file.read(4096).strip()
+        token = read_regular(os.path.join(self.state_dir, "token"), 4096).decode("ascii").strip()
         if len(token) < 16:
             raise ValueError("the token file holds no token of at least 16 characters")
         return token
@@ -177,18 +177,22 @@ class Guest:
     def _read_key(self) -> str:
         path = os.path.join(self.state_dir, "key")
         try:
-            with open(path, encoding="ascii") as file:
-                key = file.read(64)
-                if len(key) == 32:
-                    return key
+            return _checked_key(read_regular(path, 64))
         except FileNotFoundError:
-            key = ""
-        key = os.urandom(16).hex()
+            key = os.urandom(16).hex()
+        except (OSError, ValueError) as error:
+            log.write(f"{path} is made anew: {error}")
+            key = os.urandom(16).hex()
         temporary = path + ".new"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(key)
-        os.rename(temporary, path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            descriptor = os.open(temporary, flags, 0o600)
+            with open(descriptor, "w", encoding="ascii") as file:
+                file.write(key)
+            os.rename(temporary, path)
+        except OSError as error:
+            # Only after this guest has been killed is it missed, to find what is left of its processes.
+            log.write(f"{path} is not kept: {error}")
         return key
 
     def _child_env(self) -> dict[bytes, bytes]:
@@ -196,6 +200,13 @@ class Guest:
         env[KEY_VARIABLE] = self.key.encode()
         env.pop(ID_VARIABLE, None)
         return env
+
+
+def _checked_key(content: bytes) -> str:
+    key = content.decode("ascii")
+    if len(bytes.fromhex(key)) != 16:
+        raise ValueError("no key of 16 bytes")
+    return key
 
 
 def _processes(guest: Guest) -> Processes:

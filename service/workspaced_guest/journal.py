@@ -6,10 +6,13 @@ Readers pull from it; it never copies bytes to them. Blocks are the unit of spil
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from bisect import bisect_right
 from collections import OrderedDict
 
+from . import log
+from .state import make_directory
 from .wire import MAX_DATA
 
 TYPE_CHECKING = False
@@ -58,11 +61,17 @@ class JournalStore:
         self._loaded: OrderedDict[str, list[Chunk]] = OrderedDict()
 
     def clear(self) -> None:
-        """Removes what an earlier guest left; its memory is gone, so its journals are."""
-        for directory, _, names in os.walk(self.directory, topdown=False):
-            for name in names:
-                os.unlink(os.path.join(directory, name))
-            os.rmdir(directory)
+        """Removes what an earlier guest left; its memory is gone, so its journals are.
+
+        What is not ours and can't be removed is logged, and stays.
+        """
+        make_directory(self.directory)
+        for name in os.listdir(self.directory):
+            path = os.path.join(self.directory, name)
+            try:
+                _clear(path)
+            except OSError as error:
+                log.write(f"{path} stays: {error}")
 
     def open(self, name: str, limit: int, drop: bool) -> Journal:
         """A new journal; `name` is a checked process id."""
@@ -323,6 +332,15 @@ class Journal:
             os.unlink(block.path)
         except FileNotFoundError:
             return
+
+
+def _clear(path: str) -> None:
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        os.unlink(path)
+        return
+    for name in os.listdir(path):
+        os.unlink(os.path.join(path, name))
+    os.rmdir(path)
 
 
 def _memory(journal: Journal) -> int:

@@ -16,7 +16,7 @@ from .pipe import Pipe
 from .process import Process
 from .proctree import Table, signal_members
 from .reaper import Reaper, become_subreaper
-from .spec import MAX_SECONDS, Spec, check_id, window_size
+from .spec import MAX_SECONDS, Spec, check_id, check_labels, window_size
 from .state import State
 from .stdin import StdinWriter
 from .stopping import Stopper
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 RETENTION_SECONDS = 600.0
 _MAX_PROCESSES = 4096
-_MAX_LABELS = 64
 _MAX_KILL_ROUNDS = 20
 _STOP_REASONS = ("CANCELLED", "WORKSPACE_STOPPED")
 
@@ -90,10 +89,7 @@ class Processes:
     def recover(self) -> None:
         """Reads what an earlier guest left: exits are kept, the rest is LOST and what is left of it killed."""
         for process_id, record in self.state.load():
-            try:
-                self._recovered(check_id(process_id), record)
-            except (Fault, KeyError, TypeError, ValueError):
-                os.unlink(self.state.record(process_id).path)
+            self._recover(process_id, record)
         for process in sorted(self.by_id.values(), key=exit_order):
             if process.exit is not None:
                 self.retained(process)
@@ -104,17 +100,16 @@ class Processes:
         if lost:
             self._kill_left(lost)
 
-    def _recovered(self, process_id: str, record: Params) -> None:
-        kept = record["process"]
-        process = Process(self, process_id, Spec(record["spec"]), kept["fingerprint"], kept["labels"], kept["kind"])
-        process.pid, process.start_ticks = int(kept["pid"]), int(record["start_ticks"])
-        process.cwd, process.user = kept["cwd"], kept["user"]
-        process.start_time, process.exit_time, process.exit = kept["start_time"], kept["exit_time"], kept["exit"]
-        process.stdin.accepted = kept["stdin_offset"]
-        process.leader_exited = True
-        process.journal.skip_to(kept["next_offset"])
-        process.recovered = True
-        self.add(process)
+    def _recover(self, process_id: str, record: Params) -> None:
+        # Most guests start without a past.
+        from .recovery import recovered
+
+        try:
+            process = recovered(self, check_id(process_id), record)
+        except Fault as fault:
+            self.state.discard(process_id + ".json", fault)
+        else:
+            self.add(process)
 
     def _kill_left(self, lost: list[Process], rounds: int = 0) -> None:
         table = Table()
@@ -165,13 +160,6 @@ def _in_use(process: Process) -> bool:
     return bool(process.attachments) or any(not output.ended for output in process.outputs)
 
 
-def _labels(params: Params) -> dict[str, str]:
-    labels = read.mapping(params, "labels")
-    if len(labels) > _MAX_LABELS or not all(isinstance(value, str) for value in labels.values()):
-        raise invalid(f"labels are at most {_MAX_LABELS} strings", field="labels")
-    return labels
-
-
 def _new_id() -> str:
     return "p-" + os.urandom(8).hex()
 
@@ -192,7 +180,7 @@ def _start(guest: Guest, stream: Stream, params: Params) -> None:
     process_id = _new_id() if params.get("process_id") is None else check_id(params["process_id"])
     spec = Spec(read.mapping(params, "spec"))
     fingerprint = read.text(params, "fingerprint", "", limit=1024)
-    labels = _labels(params)
+    labels = check_labels(params)
     attach = params.get("attach")
     offset = -1 if attach is None else _offset(read.mapping(params, "attach"))
     process = _existing(guest, process_id, fingerprint, "process")
@@ -367,7 +355,7 @@ def _pipe_spawn(guest: Guest, stream: Stream, params: Params) -> None:
         raise invalid("a pipe has no terminal", field="pty")
     raw["stdin"] = True
     pipe = Pipe(stream)
-    process = guest.processes.start(process_id, Spec(raw), "", _labels(params), pipe)
+    process = guest.processes.start(process_id, Spec(raw), "", check_labels(params), pipe)
     pipe.connect(process)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MAX_SECONDS = 366 * 86400.0
 _MAX_ARGUMENTS = 65536
+_MAX_LABELS = 64
 _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
@@ -28,6 +29,14 @@ def check_id(value: object) -> str:
     ):
         raise invalid("process_id must match [A-Za-z0-9][A-Za-z0-9._-]{0,127}", field="process_id")
     return value
+
+
+def check_labels(params: Params) -> dict[str, str]:
+    """The `labels` of a process."""
+    labels = read.mapping(params, "labels")
+    if len(labels) > _MAX_LABELS or not all(isinstance(value, str) for value in labels.values()):
+        raise invalid(f"labels are at most {_MAX_LABELS} strings", field="labels")
+    return labels
 
 
 def window_size(value: object) -> tuple[int, int]:

@@ -182,7 +182,8 @@ def _execute(guest: Guest, path: str, keep: list[int]) -> None:
         "processes": [_snapshot(process, keep) for process in sorted(guest.processes.by_id.values(), key=exit_order)],
     }
     target = _handover_path(guest.state_dir)
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(target, flags, 0o600)
     with open(descriptor, "w", encoding="ascii") as file:
         json.dump(handover, file)
     for fd in keep:

@@ -118,7 +118,7 @@ def test_a_guest_killed_between_the_record_and_the_start_kills_nobody(tmp_path: 
             pid = first.call("process.get", {"process_id": "p"})["process"]["pid"]
         guest.kill()
         record = guest.state / "processes" / "p.json"
-        content = json.loads(record.read_text())
+        content = json.loads(record.read_text().splitlines()[-1])
         content["start_ticks"] = content["process"]["pid"] = 0
         record.write_text(json.dumps(content))
         guest.start()
