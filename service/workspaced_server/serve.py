@@ -98,6 +98,7 @@ async def serve(
         port = await server.start()
         background.start(Housekeeping(workspaces).run(), "housekeeping")
         background.start(Sweep(workspaces).run(), "sweep")
+        background.start(workspaces.pools.run(), "pools")
         _log.info("serving", address=config.listen, port=port, backends=sorted(drivers), tls=config.tls.enabled)
         if config.insecure:
             _log.warning("insecure: callers are not authenticated, or what they send is not encrypted")

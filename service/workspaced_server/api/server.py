@@ -21,6 +21,7 @@ from workspaced.v1 import (
     server_pb2,
 )
 from workspaced_server.api import reflection, roles
+from workspaced_server.api.allocation import AllocationServicer
 from workspaced_server.api.auth import Authenticator
 from workspaced_server.api.drain import Drain
 from workspaced_server.api.execution import ExecutionServicer
@@ -82,6 +83,7 @@ class ApiServer:
         info = ServerServicer(workspaces.drivers, settings.default_backend, list(settings.templates))
         servicers: tuple[object, ...] = (
             LifecycleServicer(workspaces),
+            AllocationServicer(workspaces),
             ExecutionServicer(workspaces),
             FileServicer(workspaces),
             PortServicer(workspaces),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -145,6 +145,7 @@ class Entries:
         self.registry = registry
         self.feed = feed
         self.clock = RevisionClock()
+        self.held_until: Callable[[str], int] = lambda _: 0
         self._entries: dict[str, Entry] = {}
 
     def __len__(self) -> int:
@@ -201,20 +202,49 @@ class Entries:
             raise workspace_not_found(workspace_id)
         return entry
 
-    async def insert(self, entry: Entry, most: int = 0) -> bool:
-        """Make the entry's record durable, and tell watchers; False when its owner has ``most`` workspaces.
+    async def insert(self, entry: Entry, check: Callable[[Sequence[Record]], None] | None = None) -> None:
+        """Make the entry's record durable unless ``check``, which is given its owner's others, raises; tell watchers.
 
         ``entry.stored`` tells, also when this is cancelled, whether the record was written.
         """
 
-        async def write() -> bool:
-            if not await self.registry.insert(entry.record, most):
-                return False
+        async def write() -> None:
+            await self.registry.insert(entry.record, check)
             entry.stored.set()
             self.publish(entry)
-            return True
 
-        return await uninterrupted(write())
+        await uninterrupted(write())
+
+    async def claim(self, entry: Entry, spare: Entry, check: Callable[[Sequence[Record]], None] | None = None) -> bool:
+        """The same with the sandbox of ``spare``, which is forgotten; False when the spare is gone."""
+        mine, record = entry.record, spare.record
+        entry.record = replace(
+            mine,
+            sandbox_key=record.provider_key,
+            token=record.token,
+            ref=record.ref,
+            workdir=record.workdir,
+            persistent=record.persistent,
+        )
+
+        async def write() -> bool:
+            async with spare.writing:
+                if not await self.registry.claim(entry.record, record.key, check):
+                    return False
+                entry.stored.set()
+                self.forget(spare)
+                spare.record = replace(
+                    record, state=State.DELETED, state_reason="handed out", revision=self.clock.next()
+                )
+                self.publish(spare, last=True)
+                self.publish(entry)
+                return True
+
+        try:
+            return await uninterrupted(write())
+        finally:
+            if not entry.stored.is_set():
+                entry.record = mine
 
     def place(self, record: Record) -> Entry:
         """The entry of a workspace that is about to be created."""
@@ -278,9 +308,24 @@ class Entries:
             record = replace(record, last_used_time=entry.used_time)
         expire_time = 0
         if record.state is State.READY and record.idle_seconds and not entry.uses:
-            expire_time = record.last_used_time + record.idle_seconds * 1_000_000
+            expire_time = self.used_until(entry) + record.idle_seconds * 1_000_000
         progress = entry.progress if record.state is State.INITIALIZING else None
         return Snapshot(record, progress, expire_time)
+
+    def used_until(self, entry: Entry) -> int:
+        """When it was used last, or when the last lease ends, in microseconds; its idle time begins then."""
+        return max(entry.used_time, entry.record.last_used_time, self.held_until(entry.record.key))
+
+    async def touch(self, times: Mapping[str, int]) -> None:
+        """These workspaces, by key, were in use until these times, in microseconds."""
+        for key, until in times.items():
+            entry = await self.load(key)
+            if entry is not None:
+                entry.used_time = max(entry.used_time, until)
+
+    async def touch_now(self, key: str) -> None:
+        """This workspace was in use until now."""
+        await self.touch({key: now_us()})
 
     async def flush(self) -> None:
         """Store times of last use, and drop entries that nothing holds when there are many."""
@@ -305,6 +350,10 @@ class Entries:
     def in_use(self) -> list[Entry]:
         """Entries that calls hold now."""
         return [entry for entry in self._entries.values() if entry.uses]
+
+    def owned_by(self, owner: str) -> list[Entry]:
+        """Entries in memory of this owner."""
+        return [entry for entry in self._entries.values() if entry.record.owner == owner]
 
     def all(self) -> list[Entry]:
         """All entries in memory."""

@@ -45,6 +45,8 @@ class Housekeeping:
 
     async def store(self) -> None:
         """Store times of last use, and go on with what is between two states."""
+        ended = await self._workspaces.leases.prune()
+        await self._workspaces.entries.touch(ended)
         await self._workspaces.entries.flush()
         await self._workspaces.resume_stuck()
 
@@ -87,8 +89,7 @@ class Housekeeping:
     def _due(self, entry: Entry) -> bool:
         if entry.uses or entry.flight is not None or entry.record.state is not State.READY:
             return False
-        used = max(entry.used_time, entry.record.last_used_time)
-        return used + entry.record.idle_seconds * 1_000_000 <= now_us()
+        return self._workspaces.entries.used_until(entry) + entry.record.idle_seconds * 1_000_000 <= now_us()
 
     async def _busy(self, entry: Entry) -> bool:
         """Whether a process runs in it. Then, or when that cannot be found out, the idle time begins anew."""

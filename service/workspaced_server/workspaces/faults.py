@@ -71,6 +71,20 @@ def too_many(record: Record, most: int) -> WorkspacedError:
     )
 
 
+def too_much_disk(record: Record, wanted: int, most: int) -> WorkspacedError:
+    """The limits of the owner's disks would add up to more than allowed."""
+    text = f"the disk limits of principal {record.owner!r} may add up to {most} bytes; " + (
+        f"{wanted} more are too many: delete a workspace or ask for less" if wanted else "set resources.disk_bytes"
+    )
+    return WorkspacedError(
+        Code.RESOURCE_EXHAUSTED,
+        "QUOTA_EXCEEDED",
+        text,
+        {"limit": str(most)},
+        quota=(f"principal:{record.owner}", text),
+    )
+
+
 def stopping() -> WorkspacedError:
     """The server is going down; the same call may succeed on the next one."""
     return WorkspacedError(Code.UNAVAILABLE, "SERVER_DRAINING", "the server is shutting down", retry_after=1.0)

@@ -32,7 +32,10 @@ from workspaced_server.workspaces.identifiers import (
     generate_workspace_id,
     key_of,
 )
+from workspaced_server.workspaces.leases import Leases
 from workspaced_server.workspaces.locks import KeyedLocks
+from workspaced_server.workspaces.pools import POOL, Pools
+from workspaced_server.workspaces.quotas import quota
 from workspaced_server.workspaces.record import Record, RevisionClock, State, now_us
 from workspaced_server.workspaces.registry import Query, Registry, RegistryUnavailable
 from workspaced_server.workspaces.settings import WorkspaceSettings
@@ -74,10 +77,15 @@ class Workspaces:
         self._locks = KeyedLocks()
         self._entries = Entries(registry, self._feed)
         self._transitions = Transitions(self._entries, drivers, settings, self._tasks, connect)
+        self.leases = Leases(registry)
+        self._entries.held_until = self.leases.held_until
+        self._transitions.observers.append(self.leases)
+        self.pools = Pools(self)
 
     async def start(self) -> None:
         """Go on with what an earlier server left between two states. No guest is connected to before it is used."""
         self._entries.clock = RevisionClock(await self._registry.last_revision())
+        await self.leases.load()
         await self.resume_stuck()
 
     async def aclose(self, grace: float = 0.0) -> None:
@@ -379,11 +387,11 @@ class Workspaces:
         return Initialized(self._entries.snapshot(entry), created)
 
     async def _create(self, entry: Entry, flight: Flight) -> None:
-        most = self.settings.max_per_owner
         try:
             reach("create.begun")
-            if not await self._entries.insert(entry, most):
-                raise faults.too_many(entry.record, most)
+            spare = self.pools.take(entry.record)
+            if spare is None or not await self._claim(entry, spare):
+                await self._entries.insert(entry, quota(entry.record, self.settings))
         except asyncio.CancelledError:
             if entry.stored.is_set():
                 await self._entries.remove(entry)
@@ -396,6 +404,16 @@ class Workspaces:
                 self._entries.forget(entry)
         reach("create.stored")
         await self._transitions.initialize(entry, flight)
+
+    async def _claim(self, entry: Entry, spare: Entry) -> bool:
+        """Create the workspace with the spare's sandbox; False when the spare is gone."""
+        try:
+            claimed = await self._entries.claim(entry, spare, quota(entry.record, self.settings))
+        finally:
+            self.pools.given(spare)
+        if spare.channel is not None:
+            await spare.channel.drop()
+        return claimed
 
     def _new_record(
         self,
@@ -410,6 +428,8 @@ class Workspaces:
         now = now_us()
         idle = resolved.idle_timeout
         seconds = idle.seconds + (1 if idle.nanos else 0) or self.settings.idle_timeout_seconds
+        if owner == POOL.name:
+            seconds = 0  # it waits to be used
         return Record(
             key=key_of(owner, workspace_id),
             owner=owner,

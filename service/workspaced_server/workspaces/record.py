@@ -56,13 +56,19 @@ class Record:
     ref: Mapping[str, Any] | None = None
     workdir: str = ""
     persistent: bool = True
+    sandbox_key: str = ""
+
+    @property
+    def provider_key(self) -> str:
+        """The key that the sandbox carries at its provider; another than ``key`` when it came from a pool."""
+        return self.sandbox_key or self.key
 
     @property
     def sandbox(self) -> SandboxRef | None:
         """The driver's reference, or None while no provider has answered yet."""
         if self.ref is None:
             return None
-        return SandboxRef(self.key, self.token, self.workdir, dict(self.ref), self.persistent)
+        return SandboxRef(self.provider_key, self.token, self.workdir, dict(self.ref), self.persistent)
 
 
 def now_us() -> int:

@@ -108,24 +108,38 @@ class Registry:
         """
         return await self._run(self._installation_id)
 
-    async def insert(self, record: Record, most: int = 0) -> bool:
-        """Add a record; False, and nothing is changed, when its owner has ``most`` of them (0: no limit).
+    async def insert(self, record: Record, check: Callable[[Sequence[Record]], None] | None = None) -> None:
+        """Add a record, unless ``check``, which is given all of its owner's, raises: then nothing is changed.
 
         Raises ``sqlalchemy.exc.IntegrityError`` when the key exists.
         """
+        await self._run(lambda: self._insert(record, check))
+
+    async def claim(self, record: Record, spare: str, check: Callable[[Sequence[Record]], None] | None = None) -> bool:
+        """The same in the place of the READY record with key ``spare``; False, and nothing is changed, without one."""
 
         def write() -> bool:
             with self._engine.begin() as connection:
-                if most:
-                    if self._engine.dialect.name == "postgresql":
-                        # Two transactions would not see each other's rows; SQLite has one at a time.
-                        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(record.owner))))
-                    if int(connection.execute(_count(record.owner)).scalar_one()) >= most:
-                        return False
-                connection.execute(workspaces.insert().values(_row(record)))
+                statement = workspaces.delete().where(workspaces.c.key == spare, workspaces.c.state == "READY")
+                if connection.execute(statement).rowcount != 1:
+                    return False
+                self._add(connection, record, check)
                 return True
 
         return await self._run(write)
+
+    def _insert(self, record: Record, check: Callable[[Sequence[Record]], None] | None) -> None:
+        with self._engine.begin() as connection:
+            self._add(connection, record, check)
+
+    def _add(self, connection: sa.Connection, record: Record, check: Callable[[Sequence[Record]], None] | None) -> None:
+        if check is not None:
+            if self._engine.dialect.name == "postgresql":
+                # Two transactions would not see each other's rows; SQLite has one at a time.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(record.owner))))
+            rows = connection.execute(workspaces.select().where(workspaces.c.owner == record.owner)).mappings()
+            check([_record(row) for row in rows])
+        connection.execute(workspaces.insert().values(_row(record)))
 
     async def update(self, record: Record) -> None:
         """Replace the record with this key."""
@@ -173,11 +187,15 @@ class Registry:
         )
 
     async def existing_keys(self, keys: Sequence[str]) -> set[str]:
-        """Those of ``keys`` that have a record."""
+        """Those of ``keys``, which sandboxes carry, that a record owns."""
 
         def read() -> set[str]:
+            c = workspaces.c
+            statement = sa.union(
+                sa.select(c.key).where(c.key.in_(keys), c.sandbox_key == ""),
+                sa.select(c.sandbox_key).where(c.sandbox_key.in_(keys)),
+            )
             with self._engine.connect() as connection:
-                statement = sa.select(workspaces.c.key).where(workspaces.c.key.in_(keys))
                 return set(connection.execute(statement).scalars())
 
         return await self._run(read)
@@ -298,10 +316,6 @@ def _create_private(path: Path) -> None:
         os.close(descriptor)
 
 
-def _count(owner: str) -> sa.Select[int]:
-    return sa.select(sa.func.count()).select_from(workspaces).where(workspaces.c.owner == owner)
-
-
 def _restrict(query: Query, after: tuple[int, str] | None) -> sa.Select[Any]:
     c = workspaces.c
     statement = workspaces.select()
@@ -338,6 +352,7 @@ def _row(record: Record) -> dict[str, Any]:
         "ref": None if record.ref is None else dict(record.ref),
         "workdir": record.workdir,
         "persistent": record.persistent,
+        "sandbox_key": record.sandbox_key,
         "create_time": record.create_time,
         "update_time": record.update_time,
         "last_used_time": record.last_used_time,

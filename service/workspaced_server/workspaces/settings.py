@@ -23,6 +23,17 @@ class ChannelSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """How many workspaces of a template wait ready for whoever asks, how many may be made at a time, and how old one
+    may become before it is replaced (0: any age).
+    """
+
+    size: int = 1
+    max_creating: int = 1
+    max_age_seconds: int = 3600
+
+
+@dataclass(frozen=True, slots=True)
 class WorkspaceSettings:
     """Limits and housekeeping of workspaces. 0 switches a limit off."""
 
@@ -30,10 +41,12 @@ class WorkspaceSettings:
     idle_timeout_seconds: int = 0  # of specs that name none; 0: never closed for idleness
     idle_counts_processes: bool = True  # a running process keeps its workspace open
     max_per_owner: int = 0
+    max_disk_bytes_per_owner: int = 0  # sum of resources.disk_bytes; every workspace must then have a limit
     provision_concurrency: int = 8  # for each backend; more wait in phase QUEUED
     housekeeping_seconds: float = 15.0
     sweep: Literal["destroy", "report", "off"] = "destroy"
     sweep_seconds: float = 600.0  # between sweeps
     sweep_grace_seconds: float = 600.0  # from the sweep that first saw a leftover to the one that may destroy it
     templates: Mapping[str, pb.WorkspaceSpec] = field(default_factory=dict)
+    pools: Mapping[str, PoolSettings] = field(default_factory=dict)  # by template
     channel: ChannelSettings = field(default_factory=ChannelSettings)

@@ -150,6 +150,11 @@ def compare(
         )
 
 
+def disk_bytes(record: Record) -> int:
+    """The disk limit of a workspace, 0 when it has none."""
+    return pb.WorkspaceSpec.FromString(record.spec).resources.disk_bytes
+
+
 def redact(message: Message) -> None:
     """Replace the value of every field that the contract calls secret, in place."""
     for field, value in message.ListFields():
@@ -171,7 +176,7 @@ def to_sandbox(record: Record, spec: pb.WorkspaceSpec) -> SandboxSpec:
     if which is not None:
         options = MessageToDict(getattr(spec, which), preserving_proto_field_name=True)
     return SandboxSpec(
-        key=record.key,
+        key=record.provider_key,
         token=record.token,
         image=spec.image,
         env=dict(spec.env),

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 metadata = sa.MetaData()
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest migration. A database that is at it needs no migration, and alembic is not even imported."""
 
 workspaces = sa.Table(
@@ -29,6 +29,7 @@ workspaces = sa.Table(
     sa.Column("ref", sa.JSON(none_as_null=True), nullable=True),
     sa.Column("workdir", sa.Text, nullable=False),
     sa.Column("persistent", sa.Boolean, nullable=False),
+    sa.Column("sandbox_key", sa.String(32), nullable=False, server_default=""),
     sa.Column("create_time", sa.BigInteger, nullable=False),
     sa.Column("update_time", sa.BigInteger, nullable=False),
     sa.Column("last_used_time", sa.BigInteger, nullable=False),
@@ -37,6 +38,19 @@ workspaces = sa.Table(
     sa.Index("workspaces_by_id", "workspace_id"),
     sa.Index("workspaces_by_state", "state"),
     sa.Index("workspaces_by_request", "owner", "request_id"),
+    sa.Index("workspaces_by_sandbox", "sandbox_key"),
+)
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("lease_id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(256), nullable=False),
+    sa.Column("workspace_key", sa.String(32), nullable=False),
+    sa.Column("workspace_id", sa.String(256), nullable=False),
+    sa.Column("duration", sa.BigInteger, nullable=False),
+    sa.Column("expire_time", sa.BigInteger, nullable=False),
+    sa.Index("leases_by_workspace", "workspace_key"),
 )
 
 properties = sa.Table(

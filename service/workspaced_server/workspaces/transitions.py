@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _log = structlog.stdlib.get_logger("workspaced.workspaces")
 _REPORT_SECONDS = 0.1
+_PING_SECONDS = 5.0
 _SUSPEND_SECONDS = 300.0
 _RESET_PATHS = ("skills", "sessions", "data", ".mcp")
 
@@ -115,16 +116,22 @@ class Transitions:
                 restore = State.DEGRADED if restore is State.READY else restore
                 await self._entries.save(entry, state=State.INITIALIZING, state_reason="", restore=restore)
             await self._drop_channel(entry)
-            async with self._slot(entry):
-                reach("initialize.provision")
-                ref = await driver.provision(to_sandbox(entry.record, entry.spec), self._reporter(entry))
-                reach("initialize.provisioned")
-                await self._entries.save(
-                    entry, ref=dict(ref.data), workdir=ref.workdir, token=ref.token, persistent=ref.persistent
-                )
-                reach("initialize.stored")
-                self._report(entry, Phase.CONNECTING)
-                channel = await self._shared(entry).get(ref)
+            channel = None
+            spare = entry.record.sandbox if flight.creates and entry.record.sandbox_key else None
+            if spare is not None:
+                ref = spare
+                channel = await self._take_over(entry, spare)
+            if channel is None:
+                async with self._slot(entry):
+                    reach("initialize.provision")
+                    ref = await driver.provision(to_sandbox(entry.record, entry.spec), self._reporter(entry))
+                    reach("initialize.provisioned")
+                    await self._entries.save(
+                        entry, ref=dict(ref.data), workdir=ref.workdir, token=ref.token, persistent=ref.persistent
+                    )
+                    reach("initialize.stored")
+                    self._report(entry, Phase.CONNECTING)
+                    channel = await self._shared(entry).get(ref)
             reach("initialize.connected")
             entry.progress = None
             await self._entries.save(
@@ -133,7 +140,7 @@ class Transitions:
                 state_reason="",
                 restore=None,
                 disposable=False,
-                workdir=channel.hello.workdir or ref.workdir,
+                workdir=channel.hello.workdir or entry.record.workdir,
             )
         except (Exception, asyncio.CancelledError) as error:
             if self.stopping:  # the row stays INITIALIZING, and the next server goes on from there
@@ -144,6 +151,19 @@ class Transitions:
             raise
         finally:
             entry.progress = None
+
+    async def _take_over(self, entry: Entry, ref: SandboxRef) -> GuestChannel | None:
+        """The channel to a sandbox that waited in a pool; None, and it is destroyed, when its guest does not answer."""
+        self._report(entry, Phase.CONNECTING)
+        try:
+            channel = await self._shared(entry).get(ref)
+            await channel.ping(_PING_SECONDS)
+            return channel
+        except (SandboxGone, DriverError, WorkspacedError, OSError, TimeoutError) as error:
+            _log.warning("spare does not answer", workspace_id=entry.record.workspace_id, error=repr(error))
+        await self._drop_channel(entry)
+        await self.driver(entry).destroy(ref)
+        return None
 
     async def _answers(self, entry: Entry) -> bool:
         """Whether the guest of a READY workspace can be reached, opening the channel if need be."""
@@ -286,7 +306,7 @@ class Transitions:
             await driver.destroy(ref)
             return
         async for found in driver.list():
-            if found.key == entry.record.key:
+            if found.key == entry.record.provider_key:
                 await driver.destroy(found)
 
     async def _undo_initialize(

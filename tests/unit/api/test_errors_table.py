@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "service" / "workspaced_server"
 
 # Of RPCs that answer NOT_YET_AVAILABLE; they enter the table with the RPCs.
-_LATER = {("NOT_FOUND", "LEASE_NOT_FOUND")}
+_LATER: set[tuple[str, str]] = set()
 _SERVED = ("execution", "file", "lifecycle", "port", "process", "server", "workspace")
 
 Pair = tuple[str, str]

@@ -29,7 +29,6 @@ NOT_YET_AVAILABLE = {
     "OffloadService": {"OffloadContext", "OffloadToolResult", "OffloadData", "ListOffloads", "ReadOffload"},
     "ManagementService": {"AddMcp", "RemoveMcp", "AddSkill", "RemoveSkill", "PurgeSession", "PurgeAgent"},
     "ExecutionService": {"CallTool"},
-    "LifecycleService": {"AcquireWorkspace", "ReleaseWorkspace", "RenewLease"},
 }
 
 

@@ -114,8 +114,8 @@ async def test_errors_carry_their_details(tmp_path: Path) -> None:
         code, reason, found = await fails(served.stub.GetWorkspace(pb.GetWorkspaceRequest()))
         assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "ARGUMENT_INVALID")
         assert found["BadRequest"].field_violations[0].field == "workspace_id"
-        code, reason, _ = await fails(served.stub.RenewLease(pb.RenewLeaseRequest()))
-        assert (code, reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_YET_AVAILABLE")
+        code, reason, found = await fails(served.stub.RenewLease(pb.RenewLeaseRequest(lease_id="gone")))
+        assert (code, reason) == (grpc.StatusCode.NOT_FOUND, "LEASE_NOT_FOUND")
 
 
 async def test_an_unexpected_exception_tells_only_its_request_id(
