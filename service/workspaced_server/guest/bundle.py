@@ -34,6 +34,8 @@ _LIBRARY_MODULES = (
     "utils.py",
     "version.py",
 )
+# Modules of operations that a workspace may never see; all others are read at each start of a guest.
+_SELDOM = ("archive", "managed", "offload", "parcel", "skills", "staging", "tarmembers", "tools", "zipmembers")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -53,12 +55,13 @@ def build() -> Bundle:
     library is not installed as it was released.
     """
     buffer = io.BytesIO()
-    # Not compressed: a guest reads it at each start, and an interpreter without zlib can too. The library is: few
-    # guests read it.
+    # Not compressed: a guest reads it at each start, and an interpreter without zlib can too. The library and the roles'
+    # operations are: few guests read them all.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         _add(archive, "__main__.py", _MAIN.encode())
         for name, content in sorted(_sources().items()):
-            _add(archive, f"{_PACKAGE}/{name}", content)
+            compression = zipfile.ZIP_DEFLATED if name.startswith(_SELDOM) else zipfile.ZIP_STORED
+            _add(archive, f"{_PACKAGE}/{name}", content, compression)
         for name, content in _library().items():
             _add(archive, f"{_LIBRARY}/{name}", content, zipfile.ZIP_DEFLATED)
     data = buffer.getvalue()
