@@ -1,4 +1,4 @@
-"""How long a process is kept: for its time, or until its room is needed and nobody reads it."""
+"""What is kept how long: a process for its time, or until its room is needed; of a full journal what may be read again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.guest_client import GuestClient, GuestError
+from tests.support.guest_client import GuestClient, GuestError, RunningGuest
 from tests.unit.guest.running import ChangedGuest
+from workspaced_guest import wire
+
+_ON_THE_WAY = 8 << 20
+_LINE = 16
 
 
 class SmallGuest(ChangedGuest):
@@ -83,3 +87,49 @@ def test_after_a_restart_it_is_known_who_exited_first(small: SmallGuest) -> None
         ended(client, "d")
         ended(client, "e")
         assert kept(client) == ["a", "b", "d", "e"]
+
+
+def lines(start: int, end: int) -> bytes:
+    """The bytes from `start` to `end` of numbered lines."""
+    first = start // _LINE
+    text = b"".join(b"%015d\n" % number for number in range(first, end // _LINE + 1))
+    return text[start - first * _LINE : end - first * _LINE]
+
+
+@pytest.mark.parametrize("back", [_ON_THE_WAY, 1])
+def test_a_full_journal_keeps_what_a_lost_reader_may_not_have_got(guest: RunningGuest, back: int) -> None:
+    """It blocks, so what no reader has passed is kept too: of a reader that is behind, and of one that comes back."""
+    count = 36 << 20
+    script = f"import os\nfor n in range({count // _LINE // 4096}):\n"
+    script += " os.write(1, b''.join(b'%015d\\n' % i for i in range(n * 4096, (n + 1) * 4096)))"
+    spec = {"argv": ["python3", "-c", script], "overflow": "block", "journal_limit": 12 << 20}
+    offset, start = 0, {"process_id": "p", "spec": spec, "attach": {"offset": 0}}
+    for step in (3 << 20, 10_000_000, 13 << 20):
+        with guest.connect() as client:
+            if not offset:
+                reader = client.open("process.start", start, step + 4096)
+            else:
+                reader = client.open(
+                    "process.attach", {"process_id": "p", "offset": max(0, offset - back)}, step + 4096
+                )
+            begin = end = max(0, offset - back)
+            taken = []
+            while end < begin + step:
+                kind, payload = reader.frame()
+                if kind == wire.DATA:
+                    assert wire.RECORD.unpack_from(payload)[1] == end
+                    taken.append(payload[wire.RECORD.size :])
+                    end += len(taken[-1])
+                    reader.grant(wire.RECORD.size)
+                else:
+                    assert "gap" not in wire.decode_json(payload)
+            assert b"".join(taken) == lines(begin, end)
+            # The guest may believe that all this was received.
+            offset = end
+    with guest.connect() as client:
+        begin = offset - back
+        rest = client.open("process.attach", {"process_id": "p", "offset": begin}).records()
+        assert not rest.gaps
+        assert rest.stdout == lines(begin, count)
+        assert rest.exit["code"] == 0
+        assert client.call("process.get", {"process_id": "p"})["process"]["first_offset"] > 0
