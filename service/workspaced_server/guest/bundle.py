@@ -35,7 +35,10 @@ _LIBRARY_MODULES = (
     "version.py",
 )
 # Modules of operations that a workspace may never see; all others are read at each start of a guest.
-_SELDOM = ("archive", "managed", "offload", "parcel", "skills", "staging", "tarmembers", "tools", "zipmembers")
+_SELDOM = (
+    "archive", "copying", "glob", "inotify", "listing", "managed", "offload", "parcel",
+    "skills", "staging", "tarmembers", "tools", "upgrade", "watch", "websocket", "zipmembers",
+)  # fmt: skip
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
