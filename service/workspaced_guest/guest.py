@@ -154,10 +154,22 @@ class Guest:
             from .files import FILE_OPS
 
             table = FILE_OPS
+        elif family == "offload":
+            from .offload import OFFLOAD_OPS
+
+            table = OFFLOAD_OPS
         elif family == "port":
             from .ports import PORT_OPS
 
             table = PORT_OPS
+        elif family == "skill":
+            from .skills import SKILL_OPS
+
+            table = SKILL_OPS
+        elif family == "tool":
+            from .tools import TOOL_OPS
+
+            table = TOOL_OPS
         elif family == "guest":
             from .guestops import GUEST_OPS
 

@@ -25,7 +25,7 @@ class Launch:
     """One start of one process. `user` and `cwd` are what it will have.
 
     After `run`, `pid` is the child and `fds` the guest's ends, which are the caller's to close: those of standard
-    output, standard error and, with `stdin`, standard input; of a terminal its master, twice.
+    output, standard error unless they are merged and, with `stdin`, standard input; of a terminal its master, twice.
     """
 
     def __init__(self, guest: Guest, process_id: str, spec: Spec) -> None:
@@ -101,11 +101,13 @@ class Launch:
         return env
 
     def _open_pipes(self, child: Child, ours: list[int], theirs: list[int]) -> None:
-        for name in ("stdout", "stderr"):
+        for name in ("stdout",) if self._spec.merge else ("stdout", "stderr"):
             reading, writing = os.pipe()
             ours.append(reading)
             theirs.append(writing)
             setattr(child, name, writing)
+        if self._spec.merge:
+            child.stderr = child.stdout
         if self._spec.stdin:
             reading, writing = os.pipe()
             ours.append(writing)

@@ -267,14 +267,14 @@ class Process:
             self.outputs = [Output(self, ours[0], PTY)]
             self.stdin = Stdin(self, ours[1], True)
             return
-        self.outputs = [Output(self, ours[1], STDERR)]
+        self.outputs = [] if self.spec.merge else [Output(self, ours[1], STDERR)]
         if self.take_stdout is not None:
             self.stdout_open = True
             self.take_stdout(ours[0])
         else:
             self.outputs.insert(0, Output(self, ours[0], STDOUT))
         if self.spec.stdin:
-            self.stdin = Stdin(self, ours[2], False)
+            self.stdin = Stdin(self, ours[-1], False)
 
     def _on_timeout(self) -> None:
         self.timeout_timer = None

@@ -59,6 +59,7 @@ class Spec:
         self.user = read.optional_text(params, "user", limit=256) or None
         self.pty = window_size(params["pty"]) if params.get("pty") is not None else None
         self.stdin = read.boolean(params, "stdin") or self.pty is not None
+        self.merge = read.boolean(params, "merge") and self.pty is None
         self.timeout = None if params.get("timeout") is None else read.number(params, "timeout", high=MAX_SECONDS)
         self.kill_grace = read.number(params, "kill_grace", 5.0, high=MAX_SECONDS)
         self.kill_on_disconnect = _choice(params, "disconnect_policy", "keep", "kill") == "kill"
