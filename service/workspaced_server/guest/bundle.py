@@ -58,8 +58,8 @@ def build() -> Bundle:
     library is not installed as it was released.
     """
     buffer = io.BytesIO()
-    # Not compressed: a guest reads it at each start, and an interpreter without zlib can too. The library and the roles'
-    # operations are: few guests read them all.
+    # Not compressed: a guest reads it at each start, and an interpreter without zlib can too. Of the library and the
+    # operations of the roles few guests read all.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         _add(archive, "__main__.py", _MAIN.encode())
         for name, content in sorted(_sources().items()):
