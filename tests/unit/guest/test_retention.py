@@ -105,15 +105,12 @@ for block in range({count} // 65536):
     with guest.connect() as lost:
         start = {"process_id": "p", "spec": spec, "attach": {"offset": 0}}
         reader = lost.open("process.start", start, 1)
-        end = 0
+        end, payload = 0, reader.frame()[1]
         while end < 16 << 20:
-            kind, payload = reader.frame()
-            if kind == wire.DATA:
-                end = wire.RECORD.unpack_from(payload)[1] + len(payload) - wire.RECORD.size
-            first = filled(client, limit)
-            assert first <= max(0, end - _ON_THE_WAY)
             reader.grant(len(payload))  # the next frame may be sent, and no other
-        assert first > end - _ON_THE_WAY - (2 << 20), "the writer goes on"
+            payload = reader.frame()[1]
+            end = wire.RECORD.unpack_from(payload)[1] + len(payload) - wire.RECORD.size
+            assert filled(client, limit) <= max(0, end - _ON_THE_WAY)
     # The guest may believe that all this was received; and who comes back keeps what it has not read.
     for begin in (end - _ON_THE_WAY, end - _ON_THE_WAY + 1):
         with guest.connect() as again:
@@ -132,7 +129,7 @@ for block in range({count} // 65536):
 
 
 def filled(client: GuestClient, limit: int) -> int:
-    """The first offset of a journal whose writer waits for room."""
+    """The first offset of a journal that has hardly any room left."""
     while True:
         process = client.call("process.get", {"process_id": "p"})["process"]
         if process["next_offset"] - process["first_offset"] > limit - (256 << 10):
