@@ -2,6 +2,7 @@
 # make test       the whole test suite; needs Docker, or root to start an engine for the run
 # make check      formatting, lint, types, contract, minimum Python of the guest
 # make generate   code from protos/
+# make parts      install what the tests run of other projects (done by test and bench)
 # make bench      measurements against peers
 # make fuzz       the coverage-guided fuzzers, FUZZ_SECONDS each
 # make lock       pin the dependencies again
@@ -22,6 +23,8 @@ STAMPS := $(VENV)/stamps
 PROJECTS := pyproject.toml clients/python/pyproject.toml
 ENGINE := tests/support/engine
 IMAGES := tests/support/images/build
+# Programs of others that the tests and the benchmarks run for real, each in a folder of the user's cache.
+PARTS := mcp-servers agentscope
 GUEST := service/workspaced_guest
 
 SERVE_ARGS ?=
@@ -35,7 +38,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONPATH :=
 
-.PHONY: help serve setup test check generate images bench fuzz lock clean
+.PHONY: help serve setup test check generate images parts bench fuzz lock clean
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -45,11 +48,14 @@ serve: $(STAMPS)/server
 
 setup: $(STAMPS)/develop
 
-test: $(STAMPS)/develop
+test: parts
 	$(ENGINE) run bash -euo pipefail -c '$(IMAGES) && exec pytest $(PYTEST_ARGS)'
 
 images:
 	$(ENGINE) run $(IMAGES)
+
+parts: $(STAMPS)/develop
+	for part in $(PARTS); do tests/support/parts/install "$$part" >/dev/null; done
 
 check: $(STAMPS)/develop
 	ruff check .
@@ -63,8 +69,8 @@ check: $(STAMPS)/develop
 generate: $(STAMPS)/develop
 	protos/generate
 
-bench: $(STAMPS)/develop
-	$(ENGINE) run bash -euo pipefail -c '$(IMAGES) bookworm && exec python -m benchmarks $(BENCH_ARGS)'
+bench: parts
+	$(ENGINE) run bash -euo pipefail -c '$(IMAGES) bookworm agents && exec python -m benchmarks $(BENCH_ARGS)'
 
 # atheris is only for this, and is not built for every interpreter that the rest supports: hence not in the lock.
 fuzz: $(STAMPS)/develop
@@ -93,6 +99,10 @@ lock: $(STAMPS)/develop
 		$(VENV)/uv/bin/uv pip compile pyproject.toml --quiet --group "$${pair#*:}" --output-file "requirements/$${pair%:*}.lock" \
 			--universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
 			--no-emit-package workspaced $(LOCK_ARGS); \
+	done
+	for part in $(PARTS); do \
+		( cd "tests/support/parts/$$part" && $(CURDIR)/$(VENV)/uv/bin/uv pip compile requirements.in --quiet --output-file requirements.lock \
+			--universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links $(LOCK_ARGS) ); \
 	done
 
 clean:
