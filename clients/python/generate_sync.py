@@ -16,12 +16,19 @@ PACKAGE = Path(__file__).parent / "workspaced"
 MODULES = {
     "client": ["Client"],
     "files": ["Files"],
+    "lease": ["LeasedWorkspace"],
+    "mcps": ["Mcps"],
+    "offload": ["Offload"],
     "process": ["Process"],
+    "skills": ["Skills"],
     "stream": ["Stream"],
+    "tools": ["Tools"],
     "tunnel": ["Tunnel", "Forward"],
     "workspace": ["Workspace"],
 }
 TWINS = {name: module for module, names in MODULES.items() for name in names}
+AWAITED = {"Acquisition": "LeasedWorkspace"}
+"""What is awaited or entered becomes, without ``await``, what it gives; that is a context manager itself."""
 RENAMED = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -58,7 +65,7 @@ def imports(tree: ast.Module, module: str) -> list[str]:
     lines += [f"from .{home} import {name}" for name, home in TWINS.items() if home != module]
     lines += [
         f"from workspaced import {module} as twin",
-        "from .portal import call",
+        "from .portal import awaited, call",
         "from typing import TYPE_CHECKING",
     ]
     lines += ["if TYPE_CHECKING:", "    from typing_extensions import Self"]
@@ -105,6 +112,9 @@ def method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     if any(isinstance(item, ast.Name) and item.id == "property" for item in node.decorator_list):
         return ["    @property", *lines, f"        return self._twin.{node.name}", ""]
     invoke = f"self._twin.{node.name}({arguments(node.args)})"
+    if returns in AWAITED:
+        head = f"    def {name}({ast.unparse(node.args)}) -> {AWAITED[returns]}:"
+        return [head, *docstring(node, 8), f"        return {AWAITED[returns]}(call(awaited({invoke})))", ""]
     if node.name == "__aiter__":
         return [*lines, "        return self", ""]
     if node.name == "__aenter__":
@@ -155,11 +165,12 @@ def public(name: str) -> bool:
 
 def face(node: ast.ClassDef) -> list[str]:
     """One class."""
-    generic = "[T]" if node.bases else ""
+    generic = "[T]" if node.bases and ast.unparse(node.bases[0]) not in TWINS else ""
     bases = f"({ast.unparse(node.bases[0])})" if node.bases else ""
     lines = [f"class {node.name}{bases}:", *docstring(node, 4), ""]
     lines += [f"    def __init__(self, asynchronous: twin.{node.name}{generic}) -> None:"]
-    lines += ["        self._twin = asynchronous", ""]
+    declared = f": twin.{node.name}" if bases and not generic else ""  # narrower than the base's
+    lines += [f"        self._twin{declared} = asynchronous", ""]
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
             lines += attributes(item)

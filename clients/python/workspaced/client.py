@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import grpc
 
 from . import errors
 from .backoff import Backoff
 from .connection import Connection
-from .enums import BACKENDS, WORKSPACE_STATES
+from .enums import ALLOCATION_POLICIES, BACKENDS, WORKSPACE_STATES
 from .info import ServerInfo, WorkspaceInfo
-from .spec import Resources, new_id, workspace_spec
+from .lease import Acquisition
+from .spec import Resources, duration, new_id, workspace_spec
 from .stream import Stream
 from .tls import TLS
 from .v1 import lifecycle_pb2, server_pb2, workspace_pb2
@@ -150,6 +151,46 @@ class Client:
                 watcher.cancel()
                 await asyncio.wait([watcher])
         return Workspace(self._connection, response.workspace.workspace_id)
+
+    def acquire(
+        self,
+        *,
+        policy: Literal["per_user", "per_agent", "per_session"],
+        user_id: str,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        template: str = "",
+        backend: str | None = None,
+        image: str = "",
+        env: Mapping[str, str] | None = None,
+        resources: Resources | Mapping[str, int] | None = None,
+        lease_duration: float = 60.0,
+        timeout: float | None = None,
+    ) -> Acquisition:
+        """The workspace that belongs to a user, an agent or a session, made when it is missing, under a lease that is
+        renewed as long as this program runs::
+
+            async with client.acquire(policy="per_session", user_id="u", agent_id="a", session_id="s") as ws: ...
+            ws = await client.acquire(policy="per_user", user_id="u")   # until await ws.release()
+
+        ``template`` names one of the server's configuration; what is given beside it overrides the template.
+        Raises as :meth:`initialize`.
+        """
+        spec = workspace_spec(
+            backend=backend, image=image, template="", env=env, resources=resources, network_policy=None, workdir="",
+            user="", persistent=None, idle_timeout=None, install_python=False, seed_skills=(), instructions="",
+            options={},
+        )  # fmt: skip
+        request = lifecycle_pb2.AcquireWorkspaceRequest(
+            policy=lifecycle_pb2.AllocationPolicy.ValueType(ALLOCATION_POLICIES.number(policy)),
+            user_id=user_id,
+            agent_id=agent_id,
+            session_id=session_id,
+            template=template,
+            lease_duration=duration(lease_duration),
+            spec=spec if spec.ListFields() else None,
+        )
+        return Acquisition(self._connection, request, timeout or self._connection.long_timeout)
 
     def workspace(self, workspace_id: str) -> Workspace:
         """A handle on a workspace, without asking the server."""

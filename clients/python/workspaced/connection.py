@@ -15,16 +15,22 @@ from . import errors
 from .backoff import Backoff
 from .file_codec import FileCalls
 from .tls import TLS
+from .v1.discovery_pb2_grpc import DiscoveryServiceStub
 from .v1.execution_pb2_grpc import ExecutionServiceStub
 from .v1.file_pb2_grpc import FileServiceStub
 from .v1.lifecycle_pb2_grpc import LifecycleServiceStub
+from .v1.management_pb2_grpc import ManagementServiceStub
+from .v1.offload_pb2_grpc import OffloadServiceStub
 from .v1.port_pb2_grpc import PortServiceStub
 from .v1.server_pb2_grpc import ServerServiceStub
 
 if TYPE_CHECKING:
+    from .v1.discovery_pb2_grpc import DiscoveryServiceAsyncStub
     from .v1.execution_pb2_grpc import ExecutionServiceAsyncStub
     from .v1.file_pb2_grpc import FileServiceAsyncStub
     from .v1.lifecycle_pb2_grpc import LifecycleServiceAsyncStub
+    from .v1.management_pb2_grpc import ManagementServiceAsyncStub
+    from .v1.offload_pb2_grpc import OffloadServiceAsyncStub
     from .v1.port_pb2_grpc import PortServiceAsyncStub
     from .v1.server_pb2_grpc import ServerServiceAsyncStub
 
@@ -56,6 +62,8 @@ def _options(loopback: bool) -> list[tuple[str, Any]]:
         # A reader that pauses holds 2 MB a stream instead of 6 MB, at the same throughput.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", MIB),
+        # A message arrives in few pieces, each of which costs copies; the window bounds what waits, not this.
+        ("grpc.http2.max_frame_size", MIB),
         ("grpc.max_receive_message_length", 8 * MIB),
         ("grpc.max_send_message_length", 8 * MIB),
         # A restarted server is found again quickly, and a connection attempt to a frozen one does not last 20 s.
@@ -159,12 +167,21 @@ class Connection:
                 options.append(("grpc.ssl_target_name_override", self._tls.server_name))
             channel = grpc.aio.secure_channel(self.target, self._tls.credentials(), options=options)
         self._channel, self._loop = channel, loop
+        self._discovery = DiscoveryServiceStub(channel)
         self._execution = ExecutionServiceStub(channel)
         self._files = FileServiceStub(channel)
         self._file_calls = FileCalls(channel)
         self._lifecycle = LifecycleServiceStub(channel)
+        self._management = ManagementServiceStub(channel)
+        self._offload = OffloadServiceStub(channel)
         self._ports = PortServiceStub(channel)
         self._server = ServerServiceStub(channel)
+
+    @property
+    def discovery(self) -> DiscoveryServiceAsyncStub:
+        """The stub of DiscoveryService."""
+        self.open()
+        return self._discovery
 
     @property
     def execution(self) -> ExecutionServiceAsyncStub:
@@ -189,6 +206,18 @@ class Connection:
         """The stub of LifecycleService."""
         self.open()
         return self._lifecycle
+
+    @property
+    def management(self) -> ManagementServiceAsyncStub:
+        """The stub of ManagementService."""
+        self.open()
+        return self._management
+
+    @property
+    def offload(self) -> OffloadServiceAsyncStub:
+        """The stub of OffloadService."""
+        self.open()
+        return self._offload
 
     @property
     def ports(self) -> PortServiceAsyncStub:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.descriptor import EnumDescriptor
 
-from .v1 import file_pb2, process_pb2, workspace_pb2
+from .v1 import file_pb2, lifecycle_pb2, process_pb2, workspace_pb2
 
 
 class _Name(str, Enum):
@@ -52,6 +52,15 @@ class Phase(_Name):
     STARTING = "STARTING"
     CONNECTING = "CONNECTING"
     INSTALLING_PYTHON = "INSTALLING_PYTHON"
+
+
+class AllocationPolicy(_Name):
+    """Who shares a workspace that is acquired."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    PER_USER = "PER_USER"
+    PER_AGENT = "PER_AGENT"
+    PER_SESSION = "PER_SESSION"
 
 
 class ExitReason(_Name):
@@ -120,6 +129,7 @@ class EnumTable(Generic[_E]):
         return self._by_name[name]
 
 
+ALLOCATION_POLICIES = EnumTable(AllocationPolicy, lifecycle_pb2.AllocationPolicy.DESCRIPTOR, "ALLOCATION_POLICY_")
 BACKENDS = EnumTable(Backend, workspace_pb2.Backend.DESCRIPTOR, "BACKEND_")
 WORKSPACE_STATES = EnumTable(WorkspaceState, workspace_pb2.WorkspaceState.DESCRIPTOR, "WORKSPACE_STATE_")
 PHASES = EnumTable(Phase, workspace_pb2.Progress.Phase.DESCRIPTOR, "PHASE_")

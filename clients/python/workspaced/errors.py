@@ -4,16 +4,24 @@
 
     WorkspacedError                  has .code .reason .message .metadata .request_id .retry_after .violations
     ├── InvalidArgument              a field of the request breaks a rule; .violations names it
+    │   ├── SkillInvalid             no SKILL.md with a name and a description
+    │   └── ArchiveInvalid           it cannot be read, or would write elsewhere
     ├── OutOfRange                   an offset that does not exist
     ├── NotFound
     │   ├── WorkspaceNotFound
     │   ├── ProcessNotFound
     │   ├── FileNotFound
-    │   └── LeaseNotFound
+    │   ├── LeaseNotFound
+    │   ├── McpNotFound
+    │   ├── SkillNotFound
+    │   ├── ToolNotFound
+    │   └── OffloadNotFound
     ├── AlreadyExists
     │   ├── SpecMismatch             the workspace exists with another spec
     │   ├── ProcessExists            the process exists with another spec
-    │   └── FileExists
+    │   ├── FileExists
+    │   ├── McpExists
+    │   └── SkillExists
     ├── FailedPrecondition
     │   ├── WorkspaceNotReady        closed, failed or being changed
     │   ├── ProcessStartFailed       the program could not be started
@@ -26,7 +34,8 @@
     │   ├── NotADirectory
     │   ├── IsADirectory
     │   ├── DirectoryNotEmpty
-    │   └── PortRefused              nothing listens on the port
+    │   ├── PortRefused              nothing listens on the port
+    │   └── McpStartFailed           an MCP server could not be started or spoken to
     ├── PermissionDenied
     │   └── FilePermissionDenied
     ├── Unauthenticated
@@ -40,6 +49,7 @@
     │   └── OutputLost               output that is no longer kept; .start and .end are its offsets
     ├── Unavailable                  the server cannot be reached
     │   ├── Unreachable              the server cannot reach the workspace's sandbox
+    │   ├── McpUnavailable           an MCP server cannot be used now
     │   └── Draining                 the server is being stopped
     ├── DeadlineExceeded             the call's ``timeout`` passed (never the process's: that is an exit)
     ├── Cancelled
@@ -115,6 +125,14 @@ class InvalidArgument(WorkspacedError):
     default_code = "INVALID_ARGUMENT"
 
 
+class SkillInvalid(InvalidArgument):
+    """There is no ``SKILL.md`` with a name and a description, or it cannot be read."""
+
+
+class ArchiveInvalid(InvalidArgument):
+    """The archive cannot be read, or would write outside of the skill's directory."""
+
+
 class OutOfRange(WorkspacedError):
     """An offset that does not exist."""
 
@@ -143,6 +161,22 @@ class LeaseNotFound(NotFound):
     """The lease has expired."""
 
 
+class McpNotFound(NotFound):
+    """No MCP server of that name is declared for the agent and session."""
+
+
+class SkillNotFound(NotFound):
+    """The agent has no skill of that name."""
+
+
+class ToolNotFound(NotFound):
+    """There is no tool of that name."""
+
+
+class OffloadNotFound(NotFound):
+    """Nothing is stored under that path."""
+
+
 class AlreadyExists(WorkspacedError):
     """It exists already."""
 
@@ -159,6 +193,14 @@ class ProcessExists(AlreadyExists):
 
 class FileExists(AlreadyExists):
     """The file exists."""
+
+
+class McpExists(AlreadyExists):
+    """Another MCP server has the name."""
+
+
+class SkillExists(AlreadyExists):
+    """Another skill has the name; ``replace=True`` replaces it."""
 
 
 class FailedPrecondition(WorkspacedError):
@@ -193,6 +235,10 @@ class ImageNotFound(FailedPrecondition):
 
 class GuestPythonMissing(FailedPrecondition):
     """The image has no python3; ``install_python=True`` installs it."""
+
+
+class McpStartFailed(FailedPrecondition):
+    """An MCP server could not be started, or does not speak MCP; ``metadata["stderr_tail"]`` may say why."""
 
 
 class NotAFile(FailedPrecondition):
@@ -282,6 +328,10 @@ class Unavailable(WorkspacedError):
     default_code = "UNAVAILABLE"
 
 
+class McpUnavailable(Unavailable):
+    """An MCP server cannot be used now; ``retry_after`` says when it is tried again."""
+
+
 class Unreachable(Unavailable):
     """The server cannot reach the workspace's sandbox; ``initialize`` recovers it."""
 
@@ -337,6 +387,19 @@ _BY_REASON: dict[str, type[WorkspacedError]] = {
     "PROCESS_NOT_FOUND": ProcessNotFound,
     "FILE_NOT_FOUND": FileNotFound,
     "LEASE_NOT_FOUND": LeaseNotFound,
+    "MCP_NOT_FOUND": McpNotFound,
+    "SKILL_NOT_FOUND": SkillNotFound,
+    "TOOL_NOT_FOUND": ToolNotFound,
+    "OFFLOAD_NOT_FOUND": OffloadNotFound,
+    "MCP_EXISTS": McpExists,
+    "SKILL_EXISTS": SkillExists,
+    "SKILL_INVALID": SkillInvalid,
+    "ARCHIVE_INVALID": ArchiveInvalid,
+    "ARCHIVE_UNSAFE": ArchiveInvalid,
+    "MCP_START_FAILED": McpStartFailed,
+    "MCP_CONNECT_FAILED": McpStartFailed,
+    "MCP_PROTOCOL_ERROR": McpStartFailed,
+    "MCP_UNAVAILABLE": McpUnavailable,
     "WORKSPACE_SPEC_MISMATCH": SpecMismatch,
     "PROCESS_EXISTS": ProcessExists,
     "FILE_EXISTS": FileExists,

@@ -1,4 +1,4 @@
-"""A workspace: programs, files and ports."""
+"""A workspace: programs, files, ports, and what an agent has there."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from .connection import Connection
 from .enums import PROCESS_STATES
 from .files import Files
 from .info import PortInfo, WorkspaceInfo
+from .mcps import Mcps
+from .offload import Offload
 from .process import Process
 from .process_info import ProcessInfo
 from .result import Result
+from .skills import Skills
 from .spec import Command, DisconnectPolicy, OverflowPolicy, duration, new_id, process_spec
+from .tools import Tools
 from .tunnel import Forward, Tunnel
-from .v1 import execution_pb2, lifecycle_pb2, port_pb2, process_pb2
+from .v1 import discovery_pb2, execution_pb2, lifecycle_pb2, management_pb2, port_pb2, process_pb2
 
 MAX_OUTPUT_BYTES = 10 << 20
 
@@ -31,6 +35,10 @@ class Workspace:
         self._connection = connection
         self.id = workspace_id
         self.files = Files(connection, workspace_id)
+        self.tools = Tools(connection, workspace_id)
+        self.mcps = Mcps(connection, workspace_id)
+        self.skills = Skills(connection, workspace_id)
+        self.offload = Offload(connection, workspace_id)
 
     def __repr__(self) -> str:
         return f"<workspaced.Workspace {self.id!r}>"
@@ -169,6 +177,24 @@ class Workspace:
             token = response.next_page_token
             if not token:
                 return found
+
+    async def instructions(self, *, agent_id: str | None = None, session_id: str | None = None) -> str:
+        """The text for an agent's system prompt: where it is, what it has, how to use it."""
+        request = discovery_pb2.GetInstructionsRequest(workspace_id=self.id, agent_id=agent_id, session_id=session_id)
+        response = await self._connection.unary(
+            self._connection.discovery.GetInstructions, request, timeout=self._connection.long_timeout
+        )
+        return response.instructions
+
+    async def purge_session(self, session_id: str, *, agent_id: str | None = None) -> None:
+        """Remove what a session leaves behind: its MCP servers, contexts and tool results. Idempotent."""
+        request = management_pb2.PurgeSessionRequest(workspace_id=self.id, agent_id=agent_id, session_id=session_id)
+        await self._connection.unary(self._connection.management.PurgeSession, request)
+
+    async def purge_agent(self, agent_id: str | None = None) -> None:
+        """Remove what an agent leaves behind: its skills, and the MCP servers of all its sessions. Idempotent."""
+        request = management_pb2.PurgeAgentRequest(workspace_id=self.id, agent_id=agent_id)
+        await self._connection.unary(self._connection.management.PurgeAgent, request)
 
     async def ports(self) -> list[PortInfo]:
         """The TCP ports that listen inside, by number."""

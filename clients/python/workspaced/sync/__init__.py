@@ -15,9 +15,28 @@ Results, events and errors are the same classes. Objects may be used from severa
 
 from .client import Client, connect
 from .files import Files
+from .lease import LeasedWorkspace
+from .mcps import Mcps
+from .offload import Offload
 from .process import Process
+from .skills import Skills
 from .stream import Stream
+from .tools import Tools
 from .tunnel import Forward, Tunnel
 from .workspace import Workspace
 
-__all__ = ["Client", "Files", "Forward", "Process", "Stream", "Tunnel", "Workspace", "connect"]
+__all__ = [
+    "Client",
+    "Files",
+    "Forward",
+    "LeasedWorkspace",
+    "Mcps",
+    "Offload",
+    "Process",
+    "Skills",
+    "Stream",
+    "Tools",
+    "Tunnel",
+    "Workspace",
+    "connect",
+]

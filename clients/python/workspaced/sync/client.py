@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from workspaced import client as twin
 from workspaced.info import ServerInfo, WorkspaceInfo
 from workspaced.spec import Resources
 from workspaced.tls import TLS
 
-from .portal import call
+from .lease import LeasedWorkspace
+from .portal import awaited, call
 from .stream import Stream
 from .workspace import Workspace
 
@@ -147,6 +148,50 @@ class Client:
                     daytona=daytona,
                     kubernetes=kubernetes,
                     opensandbox=opensandbox,
+                )
+            )
+        )
+
+    def acquire(
+        self,
+        *,
+        policy: Literal["per_user", "per_agent", "per_session"],
+        user_id: str,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        template: str = "",
+        backend: str | None = None,
+        image: str = "",
+        env: Mapping[str, str] | None = None,
+        resources: Resources | Mapping[str, int] | None = None,
+        lease_duration: float = 60.0,
+        timeout: float | None = None,
+    ) -> LeasedWorkspace:
+        """The workspace that belongs to a user, an agent or a session, made when it is missing, under a lease that is
+        renewed as long as this program runs::
+
+            with client.acquire(policy="per_session", user_id="u", agent_id="a", session_id="s") as ws: ...
+            ws = client.acquire(policy="per_user", user_id="u")   # until ws.release()
+
+        ``template`` names one of the server's configuration; what is given beside it overrides the template.
+        Raises as :meth:`initialize`.
+        """
+        return LeasedWorkspace(
+            call(
+                awaited(
+                    self._twin.acquire(
+                        policy=policy,
+                        user_id=user_id,
+                        agent_id=agent_id,
+                        session_id=session_id,
+                        template=template,
+                        backend=backend,
+                        image=image,
+                        env=env,
+                        resources=resources,
+                        lease_duration=lease_duration,
+                        timeout=timeout,
+                    )
                 )
             )
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -53,3 +53,8 @@ def call(coroutine: Coroutine[Any, Any, T]) -> T:
         if future.cancel():
             ended.wait(5)
         raise
+
+
+async def awaited(awaitable: Awaitable[T]) -> T:
+    """What an awaitable that is no coroutine gives."""
+    return await awaitable

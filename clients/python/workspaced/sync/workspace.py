@@ -13,8 +13,12 @@ from workspaced.spec import Command, DisconnectPolicy, OverflowPolicy
 from workspaced.workspace import MAX_OUTPUT_BYTES
 
 from .files import Files
+from .mcps import Mcps
+from .offload import Offload
 from .portal import call
 from .process import Process
+from .skills import Skills
+from .tools import Tools
 from .tunnel import Forward, Tunnel
 
 
@@ -37,6 +41,26 @@ class Workspace:
     def files(self) -> Files:
         """As in the asynchronous face."""
         return Files(self._twin.files)
+
+    @property
+    def tools(self) -> Tools:
+        """As in the asynchronous face."""
+        return Tools(self._twin.tools)
+
+    @property
+    def mcps(self) -> Mcps:
+        """As in the asynchronous face."""
+        return Mcps(self._twin.mcps)
+
+    @property
+    def skills(self) -> Skills:
+        """As in the asynchronous face."""
+        return Skills(self._twin.skills)
+
+    @property
+    def offload(self) -> Offload:
+        """As in the asynchronous face."""
+        return Offload(self._twin.offload)
 
     def __repr__(self) -> str:
         return self._twin.__repr__()
@@ -189,6 +213,18 @@ class Workspace:
     def processes(self, *, state: str | None = None) -> list[ProcessInfo]:
         """Processes by start time: all that are kept, or those in state ``"running"`` or ``"exited"``."""
         return call(self._twin.processes(state=state))
+
+    def instructions(self, *, agent_id: str | None = None, session_id: str | None = None) -> str:
+        """The text for an agent's system prompt: where it is, what it has, how to use it."""
+        return call(self._twin.instructions(agent_id=agent_id, session_id=session_id))
+
+    def purge_session(self, session_id: str, *, agent_id: str | None = None) -> None:
+        """Remove what a session leaves behind: its MCP servers, contexts and tool results. Idempotent."""
+        call(self._twin.purge_session(session_id, agent_id=agent_id))
+
+    def purge_agent(self, agent_id: str | None = None) -> None:
+        """Remove what an agent leaves behind: its skills, and the MCP servers of all its sessions. Idempotent."""
+        call(self._twin.purge_agent(agent_id))
 
     def ports(self) -> list[PortInfo]:
         """The TCP ports that listen inside, by number."""
