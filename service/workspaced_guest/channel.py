@@ -10,6 +10,7 @@ from collections import deque
 from . import wire
 from .fault import Fault, invalid
 from .loop import READ, WRITE
+from .receiver import Receiver
 from .stream import Stream
 
 TYPE_CHECKING = False
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from .guest import Guest
     from .loop import Timer
+    from .receiver import Payload
     from .websocket import WebSocketConnection
     from .wire import Buffer
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 # Large reads only while they are filled: a large buffer costs page faults.
 _READ_BYTES = 64 * 1024
 _READ_MORE_BYTES = 256 * 1024
+_READS_AT_ONCE = 4
 _CONGESTED_BYTES = 1 << 20
 # Answers need no credit; a client that never reads and keeps asking is cut off here.
 _MAX_QUEUED_BYTES = 64 << 20
@@ -43,8 +46,10 @@ class Channel:
         self.loop = guest.loop
         self.authenticated = False
         self._socket = connection
+        # A WebSocket's payloads are unmasked by copying.
+        self._scatter = connection.recvmsg_into if isinstance(connection, socket.socket) else None
         self._fd = connection.fileno()
-        self._parser = wire.Parser("client")
+        self._receiver = Receiver("client")
         self._streams: dict[int, Stream] = {}
         self._last_stream = 0
         self._queue: deque[Buffer] = deque()
@@ -88,6 +93,11 @@ class Channel:
     def forget(self, stream_id: int) -> None:
         """The stream has ended."""
         self._streams.pop(stream_id, None)
+        self._receiver.trim()
+
+    def reuse(self, payload: Payload) -> None:
+        """Takes back what `on_data` was given, from a handler that is done with it; from any thread."""
+        self._receiver.reuse(payload)
 
     def go_away(self, reason: str) -> None:
         """Says GOAWAY and closes as soon as that is sent, or after 2 s."""
@@ -126,27 +136,40 @@ class Channel:
             self._receive()
 
     def _receive(self) -> None:
-        try:
-            data = self._socket.recv(self._read_size)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
+        for _ in range(_READS_AT_ONCE):
+            room = None if self._scatter is None else self._receiver.room()
             data = b""
-        if not data:
-            self.close()
-            return
-        self._read_size = _READ_MORE_BYTES if len(data) >= _READ_BYTES else _READ_BYTES
-        if self._closing:
-            return
-        try:
-            for kind, stream_id, payload in self._parser.feed(data):
-                self._dispatch(kind, stream_id, payload)
-                if self._closed or self._closing:
-                    return
-        except wire.ProtocolError:
-            self.close()
+            try:
+                if self._scatter is None or room is None:
+                    data = self._socket.recv(self._read_size)
+                    count = len(data)
+                else:
+                    count = self._scatter(room)[0]
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                count = 0
+            if not count:
+                self.close()
+                return
+            if room is None:
+                self._read_size = _READ_MORE_BYTES if count >= _READ_BYTES else _READ_BYTES
+            if self._closing:
+                return
+            try:
+                frames = self._receiver.feed(data) if room is None else self._receiver.received(count)
+                for kind, stream_id, payload in frames:
+                    self._dispatch(kind, stream_id, payload)
+                    if self._closed or self._closing:
+                        return
+            except wire.ProtocolError:
+                self.close()
+                return
+            # What has filled its place may well have more behind it.
+            if room is None or count < sum(map(len, room)):
+                return
 
-    def _dispatch(self, kind: int, stream_id: int, payload: bytes) -> None:
+    def _dispatch(self, kind: int, stream_id: int, payload: Payload) -> None:
         if kind == wire.HELLO:
             self._hello(payload)
         elif kind == wire.PING:
@@ -160,7 +183,7 @@ class Channel:
             if stream is not None:
                 self._to_stream(stream, kind, payload)
 
-    def _to_stream(self, stream: Stream, kind: int, payload: bytes) -> None:
+    def _to_stream(self, stream: Stream, kind: int, payload: Payload) -> None:
         if kind == wire.CREDIT:
             self._guard(stream, stream.add_credit, wire.decode_credit(payload))
         elif kind == wire.CANCEL:
@@ -197,7 +220,7 @@ class Channel:
             sys.excepthook(*sys.exc_info())
             stream.fail(Fault("INTERNAL", "GUEST_ERROR", "the guest failed; its log says why"))
 
-    def _hello(self, payload: bytes) -> None:
+    def _hello(self, payload: Payload) -> None:
         hello = wire.decode_json(payload)
         token = hello.get("token")
         if hello.get("version") != wire.VERSION:
@@ -215,7 +238,7 @@ class Channel:
                 self._timer = None
             self.write(wire.HELLO, 0, [wire.encode_json(self.guest.hello())])
 
-    def _open(self, stream_id: int, payload: bytes) -> None:
+    def _open(self, stream_id: int, payload: Payload) -> None:
         if stream_id <= self._last_stream:
             raise wire.ProtocolError("stream ids only grow")
         self._last_stream = stream_id

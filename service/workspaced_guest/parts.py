@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .guest import Guest
     from .paths import Place
+    from .receiver import Payload
 
 KEPT_SECONDS = 3600.0
 _SWEEP_SECONDS = 600.0
@@ -81,7 +82,7 @@ class Part:
         """Whether no later writer has taken the upload over."""
         return _writers.get(self.hash) is self
 
-    def write(self, descriptor: int, data: bytes, offset: int) -> None:
+    def write(self, descriptor: int, data: Payload, offset: int) -> None:
         """Write all of `data` at `offset`. Raises UPLOAD_SUPERSEDED when a later writer has the upload."""
         with self._writing:
             self.require_current()

@@ -10,6 +10,7 @@ from .loop import READ
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .process import Process
+    from .receiver import Payload
     from .stream import Stream
 
 _READ_BYTES = 64 * 1024
@@ -44,7 +45,7 @@ class Pipe:
         stream.message({"started": process.describe()})
         self._read_if_writable()
 
-    def _on_data(self, data: bytes) -> None:
+    def _on_data(self, data: Payload) -> None:
         assert self._process is not None
         stdin = self._process.stdin
         if not stdin.open:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from .guest import Guest
     from .loop import Timer
+    from .receiver import Payload
     from .stream import BlockingStream, Handler, Stream
 
     Params = dict[str, Any]
@@ -144,7 +145,7 @@ class _Tunnel:
         self._stream.message({"connected": {"host": host, "port": port}})
         self._flush()
 
-    def _on_data(self, data: bytes) -> None:
+    def _on_data(self, data: Payload) -> None:
         self._outgoing.append(memoryview(data))
         if self._connected:
             self._flush()

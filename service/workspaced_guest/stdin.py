@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from .process import Process
+    from .receiver import Payload
     from .stream import Stream
     from .wire import Buffer
 
@@ -57,19 +58,19 @@ class Stdin:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    def write(self, offset: int, data: bytes) -> None:
+    def write(self, offset: int, data: Payload) -> None:
         """Accepts what of `data` lies beyond what was accepted before. Raises OFFSET_INVALID or STDIN_CLOSED."""
         if offset > self.accepted:
             raise Fault(
                 "OUT_OF_RANGE", "OFFSET_INVALID", "bytes before this offset are missing", expected=self.accepted
             )
-        fresh = data[self.accepted - offset :]
+        fresh = data[self.accepted - offset :] if offset < self.accepted else data
         if not fresh:
             return
         if not self.open:
             raise self.closed_fault()
         self.accepted += len(fresh)
-        self._last = fresh[-1:]
+        self._last = bytes(fresh[-1:])
         self._queue.append(fresh)
         self._flush()
 
@@ -193,7 +194,7 @@ class StdinWriter:
         stdin.listen(self._progress)
         self._progress()
 
-    def _on_data(self, data: bytes) -> None:
+    def _on_data(self, data: Payload) -> None:
         self._ungranted.append((self._position + len(data), len(data)))
         start, self._position = self._position, self._position + len(data)
         try:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from .channel import Channel
     from .guest import Guest
+    from .receiver import Payload
     from .wire import Buffer
 
     Params = dict[str, Any]
@@ -76,7 +77,7 @@ class Stream:
         self.closed = False
         self.ended = False
         self.lost = False
-        self.on_data: Callable[[bytes], None] | None = None
+        self.on_data: Callable[[Payload], None] | None = None
         self.on_message: Callable[[Params], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_writable: Callable[[], None] | None = None
@@ -177,7 +178,7 @@ class BlockingStream:
         self._outgoing: deque[Item] = deque()
         self._outgoing_bytes = 0
         self._pump_scheduled = False
-        self._incoming: deque[bytes] = deque()
+        self._incoming: deque[Payload] = deque()
         self._consumed = 0  # and not yet granted anew
         self._ended = False
         self._cancelled = False
@@ -217,8 +218,9 @@ class BlockingStream:
         """Sends one MESSAGE in order with `send`."""
         self._put(message, 256)
 
-    def receive(self) -> bytes | None:
-        """The next DATA of the client as it came (1 byte to 256 KiB), or None after its END."""
+    def receive(self) -> Payload | None:
+        """The next DATA of the client as it came (1 byte to 256 KiB), or None after its END. Its memory may be given
+        back to `reuse`."""
         with self._changed:
             while not self._incoming and not self._ended and not self._cancelled:
                 self._changed.wait()
@@ -233,6 +235,10 @@ class BlockingStream:
             self._loop.call_threadsafe(self._stream.grant, self._consumed)
             self._consumed = 0
         return data
+
+    def reuse(self, data: Payload) -> None:
+        """Gives what was received back, to be written over."""
+        self._stream.channel.reuse(data)
 
     def _put(self, item: Item, size: int) -> None:
         with self._changed:
@@ -271,7 +277,7 @@ class BlockingStream:
                 self._emit(item)
             self._changed.notify()
 
-    def _on_data(self, data: bytes) -> None:
+    def _on_data(self, data: Payload) -> None:
         with self._changed:
             self._incoming.append(data)
             self._changed.notify()

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .guest import Guest
+    from .receiver import Payload
     from .stream import BlockingStream
 
     Params = dict[str, Any]
 
 APPEND_LIMIT_BYTES = 16 * 1024 * 1024
 _DEFAULT_MODE = 0o644
+_FLUSH_BYTES = 8 * 1024 * 1024
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -158,6 +160,7 @@ def _fill_and_replace(
         if position:
             feed_hash(stream, digest, descriptor, position)
         stream.message({"offset": position})
+        flushed = position
         while True:
             data = stream.receive()
             if data is None:
@@ -165,6 +168,11 @@ def _fill_and_replace(
             part.write(descriptor, data, position)
             digest.update(data)
             position += len(data)
+            stream.reuse(data)
+            if request.sync and position - flushed >= _FLUSH_BYTES:
+                # The disk begins now, so that the sync at the end has little left to wait for.
+                os.posix_fadvise(descriptor, flushed, position - flushed, os.POSIX_FADV_DONTNEED)
+                flushed = position
         part.require_current()
         if position < there:
             os.ftruncate(descriptor, position)
@@ -270,7 +278,7 @@ def _sync_directory(place: Place) -> None:
 
 
 def _gather(stream: BlockingStream) -> bytes:
-    chunks: list[bytes] = []
+    chunks: list[Payload] = []
     size = 0
     while True:
         data = stream.receive()

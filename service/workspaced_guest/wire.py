@@ -137,6 +137,19 @@ class Parser:
         """Bytes kept of a frame that is not complete."""
         return self._size
 
+    def hand_over(self, minimum: int) -> tuple[int, int, bytes] | None:
+        """The DATA frame that has begun, if it has a payload of at least `minimum` bytes: stream, length of the payload
+        and what has come of it. The caller gathers the rest, and feeds what follows that. Ask after each `feed`."""
+        if self._size < HEADER.size:
+            return None
+        length, kind, stream = HEADER.unpack_from(self._chunks[0])
+        if kind != DATA or length < minimum or len(self._chunks) > 1:
+            return None
+        begun = self._chunks.pop()[HEADER.size :]
+        self._size = 0
+        self._missing = HEADER.size
+        return stream, length, begun
+
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes, as (type, stream, payload). Raises ProtocolError."""
         if self._error is not None:

@@ -73,3 +73,7 @@ class ScriptedStream:
     def receive(self) -> bytes | None:
         self.check()
         return self._incoming.popleft() if self._incoming else None
+
+    def reuse(self, data: bytes | bytearray) -> None:
+        if isinstance(data, bytearray):
+            data[:] = bytes(len(data))  # as the next payload would
