@@ -95,7 +95,7 @@ class _Page:
 
     def fill(self, cursor: TreeCursor, after: list[str]) -> None:
         """Walk on from `after`, the components of the last path listed, until the page is full."""
-        levels = [_Level(_names(self.stream, cursor, _first(after)), self._start())]
+        levels = [_Level(sorted_names(self.stream, cursor, _first(after)), self._start())]
         self._descend_again(cursor, levels, after)
         while levels:
             level = levels[-1]
@@ -128,7 +128,7 @@ class _Page:
                 return
             self.trail.append(name)
             bound = after[index + 1] if index + 1 < len(after) else None
-            levels.append(_Level(_names(self.stream, cursor, bound), states))
+            levels.append(_Level(sorted_names(self.stream, cursor, bound), states))
 
     def _visit(self, cursor: TreeCursor, levels: list[_Level], name: str) -> None:
         states = levels[-1].states
@@ -162,7 +162,7 @@ class _Page:
                 raise from_os_error(error, entry["path"]) from error
             else:
                 self.trail.append(name)
-                levels.append(_Level(_names(self.stream, cursor, None), states))
+                levels.append(_Level(sorted_names(self.stream, cursor, None), states))
         if len(self.entries) >= self.size or self.room <= 0:
             self.token = _token(path)
 
@@ -179,7 +179,7 @@ class _Page:
         return self.glob is None or self.glob.goes_on(states)
 
 
-def _names(stream: BlockingStream, cursor: TreeCursor, after: str | None) -> Iterator[str]:
+def sorted_names(stream: BlockingStream, cursor: TreeCursor, after: str | None) -> Iterator[str]:
     """Names behind `after` in the directory where the cursor is at each step, sorted, a block at a time.
 
     Temporary parts of uploads are left out.

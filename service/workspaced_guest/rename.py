@@ -9,6 +9,20 @@ import os
 SYSCALLS = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "armv7l": 382, "armv6l": 382, "ppc64le": 357, "s390x": 347}
 _NOREPLACE = 1
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL)
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+def link_exclusively(directory: int, name: str, new_name: str) -> None:
+    """Give a file a further name in its directory, or raise FileExistsError.
+
+    Where the file system has no hard links, it is renamed.
+    """
+    try:
+        os.link(name, new_name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        rename_exclusively(directory, name, directory, new_name)
 
 
 def rename_exclusively(source: int, name: str, target: int, target_name: str) -> None:

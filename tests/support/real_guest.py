@@ -23,6 +23,7 @@ from workspaced_server.api.execution import ExecutionServicer
 from workspaced_server.api.files import FileServicer
 from workspaced_server.api.handlers import service_handler
 from workspaced_server.api.interceptors import CallInterceptor, scopes_of
+from workspaced_server.api.offload import OffloadServicer
 from workspaced_server.api.ports import PortServicer
 from workspaced_server.api.roles import UnavailableServicer
 from workspaced_server.api.server import FILES
@@ -30,6 +31,7 @@ from workspaced_server.config import AuthConfig
 from workspaced_server.drivers.streams import connect_unix
 from workspaced_server.errors import workspace_not_found
 from workspaced_server.guest.channel import GuestChannel
+from workspaced_server.offload.offloads import Offloads
 
 WORKSPACE = "w"
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -135,7 +137,7 @@ async def serve(guest_channel: GuestChannel) -> AsyncIterator[RunningServer]:
     """Serve ExecutionService, FileService, PortService and the roles on loopback."""
     workspaces = OneWorkspace(guest_channel)
     execution = ExecutionServicer(workspaces)
-    servicers = (execution, FileServicer(workspaces), PortServicer(workspaces))
+    servicers = (execution, FileServicer(workspaces), PortServicer(workspaces), OffloadServicer(workspaces, Offloads()))
     interceptor = CallInterceptor(Authenticator(AuthConfig()), Drain(), scopes_of(*FILES))
     server = grpc.aio.server(interceptors=[interceptor], options=[("grpc.max_receive_message_length", 8 << 20)])
     server.add_generic_rpc_handlers(

@@ -40,6 +40,12 @@ def file_data(data: bytes | memoryview) -> bytes:
     return b"".join((b"\x12", varint(len(data)), data))
 
 
+def offload_chunk(offset: int, data: bytes | memoryview) -> bytes:
+    """``ReadOffloadResponse{chunk{offset, data}}``."""
+    head = (b"\x08" + varint(offset) if offset else b"") + b"\x12" + varint(len(data))
+    return b"".join((b"\x12", varint(len(head) + len(data)), head, data))
+
+
 def write_file_request(message: bytes) -> file_pb2.WriteFileRequest | memoryview:
     """A ``WriteFileRequest``; one of nothing but data is given as a view of it. Raises DecodeError."""
     if message and message[0] == _DATA:

@@ -46,6 +46,11 @@ def check_id(value: str, field: str) -> str:
     return value
 
 
+def check_into(value: str, field: str, found: Violations) -> None:
+    """As `check_id`, noting what is wrong among other violations."""
+    _check(value, field, found)
+
+
 def _optional(request: object, field: str, found: Violations) -> str | None:
     if not request.HasField(field):  # type: ignore[attr-defined]  # a message with an optional field
         return None

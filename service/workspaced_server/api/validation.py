@@ -27,7 +27,7 @@ from workspaced_server.errors import FieldViolation, invalid
 
 PROCESS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ENV_NAME = re.compile(r"[^=\0]+")
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _MAX_DURATION_SECONDS = 10 * 366 * 86400
 
 SIGNALS: Final = frozenset(member.name.removeprefix("SIG") for member in signal.Signals)
@@ -78,6 +78,16 @@ def check_size(size: process_pb2.PtySize) -> None:
     found.check()
 
 
+def check_page(size: int, token: str, found: Violations) -> None:
+    """Note what is wrong with the size and the token of a page."""
+    _page(size, token, found)
+
+
+def check_sha256(value: str, field: str, found: Violations) -> None:
+    """Note a hash that is none; empty is one that was left out."""
+    _sha256(value, field, found)
+
+
 def signal_name(name: str, field: str = "signal") -> str:
     """The name without SIG, in capitals. Raises WorkspacedError for one that does not exist."""
     short = name.upper().removeprefix("SIG")
@@ -121,7 +131,7 @@ def _path(value: str, field: str, found: Violations, *, may_be_empty: bool = Fal
 
 
 def _sha256(value: str, field: str, found: Violations) -> None:
-    if value and not _SHA256.fullmatch(value):
+    if value and not SHA256.fullmatch(value):
         found.add(field, "must be a SHA-256 of 64 hexadecimal digits")
 
 

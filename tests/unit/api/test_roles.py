@@ -26,8 +26,7 @@ NOT_YET_AVAILABLE = {
         "ListMcpPrompts",
         "GetMcpPrompt",
     },
-    "OffloadService": {"OffloadContext", "OffloadToolResult", "OffloadData", "ListOffloads", "ReadOffload"},
-    "ManagementService": {"AddMcp", "RemoveMcp", "AddSkill", "RemoveSkill", "PurgeSession", "PurgeAgent"},
+    "ManagementService": {"AddMcp", "RemoveMcp", "AddSkill", "RemoveSkill"},
     "ExecutionService": {"CallTool"},
 }
 

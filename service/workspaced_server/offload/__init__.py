@@ -1,0 +1,1 @@
+"""The offload role: contexts, tool results and data as files of the workspace."""
