@@ -30,10 +30,12 @@ from workspaced_server.api.handlers import service_handler
 from workspaced_server.api.interceptors import CallInterceptor, scopes_of
 from workspaced_server.api.lifecycle import LifecycleServicer
 from workspaced_server.api.limits import MAX_REQUEST_BYTES
+from workspaced_server.api.offload import OffloadServicer
 from workspaced_server.api.ports import PortServicer
 from workspaced_server.api.server_info import ServerServicer
 from workspaced_server.api.tls import credentials
 from workspaced_server.config import Config, ConfigError, TlsConfig
+from workspaced_server.offload.offloads import Offloads
 from workspaced_server.workspaces.manager import Workspaces
 
 FILES = (
@@ -87,6 +89,7 @@ class ApiServer:
             ExecutionServicer(workspaces),
             FileServicer(workspaces),
             PortServicer(workspaces),
+            OffloadServicer(workspaces, Offloads()),
             info,
         )
         services = [service for file in FILES for service in file.services_by_name.values()]
