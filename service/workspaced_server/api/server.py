@@ -66,6 +66,8 @@ OPTIONS: list[tuple[str, Any]] = [
     # What one stalled upload may hold in memory.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1 << 20),
+    # A message arrives in few pieces, each of which costs copies; the window bounds what waits, not this.
+    ("grpc.http2.max_frame_size", 1 << 20),
 ]
 
 

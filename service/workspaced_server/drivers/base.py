@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class Phase(Enum):
@@ -37,6 +37,14 @@ class ByteStream(Protocol):
 
     async def aclose(self) -> None:
         """Close both directions. Idempotent; never raises."""
+
+
+@runtime_checkable
+class GatheringStream(ByteStream, Protocol):
+    """A byte stream that sends what lies in several places without copying it together first."""
+
+    async def send_parts(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Send some buffers one after the other; else as `send`."""
 
 
 class DriverError(Exception):

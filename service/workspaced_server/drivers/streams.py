@@ -8,6 +8,7 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 # Without a pause a peer that is always ready would keep the event loop to itself.
@@ -51,6 +52,20 @@ class SocketStream:
             raise
         finally:
             view.release()
+
+    async def send_parts(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Send some buffers one after the other, without joining them; else as `send`."""
+        await self._take_turn()
+        try:
+            sent = self._socket.sendmsg(parts)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        for part in parts:
+            if sent < len(part):
+                await self.send(memoryview(part)[sent:])
+                sent = 0
+            else:
+                sent -= len(part)
 
     async def receive(self, max_bytes: int = 262144) -> bytes:
         """Return 1 to ``max_bytes`` bytes, or ``b""`` at the end. Raises OSError. Cancellation loses nothing."""

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from workspaced_guest import wire
-from workspaced_server.drivers.base import ByteStream
+from workspaced_server.drivers.base import ByteStream, GatheringStream
 from workspaced_server.guest.hello import GuestHello
 from workspaced_server.guest.stream import ChannelLost, GuestStream, open_payload
 
@@ -24,6 +24,8 @@ __all__ = ["ChannelLost", "GuestChannel", "GuestHello", "GuestStream"]
 _HIGH_WATER_BYTES = 512 * 1024
 # Frames that wait for nobody (CREDIT, CANCEL, PONG) may add so much before the guest counts as broken.
 _CONTROL_LIMIT_BYTES = 4 * 1024 * 1024
+# From here on a payload is sent from where it lies.
+_LONG_BYTES = 32 * 1024
 # Small frames are joined up to here, so that a burst of them is one write.
 _BATCH_BYTES = 256 * 1024
 _CALL_WINDOW_BYTES = 64 * 1024
@@ -50,7 +52,8 @@ class GuestChannel:
         self._parser = parser
         self._streams: dict[int, GuestStream] = {}
         self._last_id = 0
-        self._outgoing: deque[bytes] = deque()
+        self._gathering = stream if isinstance(stream, GatheringStream) else None
+        self._outgoing: deque[bytes | memoryview] = deque()  # frames; of a long one the header, and then the payload
         self._outgoing_bytes = 0
         self._outgoing_ready = asyncio.Event()
         self._drained = asyncio.Event()
@@ -190,9 +193,14 @@ class GuestChannel:
         """Queue one frame; never waits. Does nothing on a broken channel."""
         if self._cause is not None:
             return
-        frame = wire.encode(kind, stream_id, payload)
-        self._outgoing.append(frame)
-        self._outgoing_bytes += len(frame)
+        if kind == wire.DATA and self._gathering is not None and len(payload) >= _LONG_BYTES:
+            self._outgoing.append(wire.HEADER.pack(len(payload), kind, stream_id))
+            self._outgoing.append(_immutable(payload))
+            self._outgoing_bytes += wire.HEADER.size + len(payload)
+        else:
+            frame = wire.encode(kind, stream_id, payload)
+            self._outgoing.append(frame)
+            self._outgoing_bytes += len(frame)
         if self._outgoing_bytes >= _HIGH_WATER_BYTES:
             self._drained.clear()
             if self._outgoing_bytes >= _HIGH_WATER_BYTES + _CONTROL_LIMIT_BYTES:
@@ -235,21 +243,32 @@ class GuestChannel:
                 while not queue:
                     self._outgoing_ready.clear()
                     await self._outgoing_ready.wait()
-                batch = queue.popleft()
-                if queue and len(batch) + len(queue[0]) <= _BATCH_BYTES:
-                    frames, size = [batch], len(batch)
-                    while queue and size + len(queue[0]) <= _BATCH_BYTES:
-                        frames.append(queue.popleft())
-                        size += len(frames[-1])
-                    batch = b"".join(frames)
-                await self._stream.send(batch)
-                self._outgoing_bytes -= len(batch)
+                parts, size = self._next_batch()
+                if self._gathering is not None and len(parts[-1]) >= _LONG_BYTES:
+                    await self._gathering.send_parts((b"".join(parts[:-1]), parts[-1]))
+                else:
+                    await self._stream.send(parts[0] if len(parts) == 1 else b"".join(parts))
+                self._outgoing_bytes -= size
                 if self._outgoing_bytes < _HIGH_WATER_BYTES and not self._drained.is_set():
                     self._drained.set()
         except OSError:
             self._break(ChannelLost("the connection to the guest broke"))
         finally:
             self._break(ChannelLost("the channel was closed"))
+
+    def _next_batch(self) -> tuple[list[bytes | memoryview], int]:
+        """What to send next, and how many bytes it is: frames that are joined, the last with its payload apart."""
+        queue = self._outgoing
+        gathers = self._gathering is not None
+        parts = [queue.popleft()]
+        size = len(parts[0])
+        while queue and not (gathers and len(parts[-1]) >= _LONG_BYTES):
+            following = len(queue[0])
+            if size + following > _BATCH_BYTES and not (gathers and following >= _LONG_BYTES):
+                break
+            parts.append(queue.popleft())
+            size += following
+        return parts, size
 
     def _dispatch(self, kind: int, stream_id: int, payload: bytes) -> None:
         if stream_id:
@@ -286,6 +305,13 @@ class GuestChannel:
         for task in self._tasks:
             if task is not current:
                 task.cancel()
+
+
+def _immutable(payload: wire.Buffer) -> bytes | memoryview:
+    """The payload itself when nobody can change it until it has been sent, else a copy."""
+    if isinstance(payload, bytes) or (isinstance(payload, memoryview) and isinstance(payload.obj, bytes)):
+        return payload
+    return bytes(payload)
 
 
 def _goaway(payload: bytes) -> ChannelLost:

@@ -34,6 +34,19 @@ async def test_carries_more_than_the_kernel_holds() -> None:
     await right.aclose()
 
 
+@pytest.mark.parametrize("sizes", [(9, 262_144), (0, 5_000_000), (5_000_000, 5_000_000), (3, 0)])
+async def test_sends_parts_as_one(sizes: tuple[int, int]) -> None:
+    left, right = pair()
+    parts = [os.urandom(size) for size in sizes]
+    receiving = asyncio.create_task(receive_all(right))
+    await left.send_parts((parts[0], memoryview(parts[1])))
+    await left.aclose()
+    assert await receiving == b"".join(parts)
+    await right.aclose()
+    with pytest.raises(ConnectionAbortedError):
+        await left.send_parts((b"x",))
+
+
 async def test_a_cancelled_receive_loses_nothing() -> None:
     left, right = pair()
     for number in range(200):

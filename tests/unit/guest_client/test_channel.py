@@ -60,6 +60,40 @@ async def test_bytes_of_every_size_come_back_from_a_real_guest(tmp_path: Path) -
         await channel.aclose()
 
 
+async def test_frames_of_all_sizes_at_once_keep_their_order(tmp_path: Path) -> None:
+    sizes = [1, 100, 262_144, 40_000, 5, 200_000, 262_144, 262_144, 3] * 4
+    data = [bytes((number,)) * size for number, size in enumerate(sizes)]
+    async with real_guest(tmp_path) as guest:
+        channel = await guest.connect()
+        async with (
+            channel.open("file.write", {"path": "f"}) as stream,
+            channel.open("file.list", {"path": "."}) as other,
+        ):
+            assert await stream.receive() == {"offset": 0}
+            for item in data:
+                await stream.send(item)
+            stream.end()
+            assert await stream.receive() is None
+            assert await other.receive() is None
+        assert (guest.workdir / "f").read_bytes() == b"".join(data)
+        await channel.aclose()
+
+
+async def test_what_is_sent_may_be_changed_afterwards(tmp_path: Path) -> None:
+    async with real_guest(tmp_path) as guest:
+        channel = await guest.connect()
+        async with channel.open("file.write", {"path": "f"}) as stream:
+            await stream.receive()
+            for number in range(4):
+                data = bytearray([number]) * 100_000
+                await stream.send(memoryview(data).toreadonly())
+                data[:] = bytes(100_000)
+            stream.end()
+            assert await stream.receive() is None
+        assert (guest.workdir / "f").read_bytes() == b"".join(bytes([number]) * 100_000 for number in range(4))
+        await channel.aclose()
+
+
 async def test_a_killed_guest_is_a_lost_channel(tmp_path: Path) -> None:
     async with real_guest(tmp_path) as guest:
         channel = await guest.connect()
