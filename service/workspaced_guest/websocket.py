@@ -93,10 +93,11 @@ class WebSocketConnection:
             self._shake_hands()
         payload = b"".join(self._payloads())
         ended = self._take_outgoing()
-        if not self._push() and not self._in_flight:
+        if not self._push():
             if len(self._outgoing) > _MAX_WAITING:
                 raise ConnectionAbortedError("the client floods and does not read")
-            self._watch()
+            if not self._in_flight:
+                self._watch()
         if ended and payload:
             # The end is found by the next read.
             self._socket.shutdown(socket.SHUT_RD)
