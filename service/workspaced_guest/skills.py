@@ -273,7 +273,7 @@ def _describe(name: str, skill: int) -> tuple[Params, bytes]:
     too_large = len(content) > MAX_FILE_BYTES
     digest = new_hash()
     digest.update(content)
-    front = _front(content)
+    front = front_of(content)
     entry = {
         "directory": name,
         "mtime_ns": str(status.st_mtime_ns),
@@ -309,7 +309,7 @@ def _head(descriptor: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _front(content: bytes) -> bytes | None:
+def front_of(content: bytes) -> bytes | None:
     """What is between the first two lines of dashes."""
     head = content[:MAX_FRONT_BYTES]
     found = _FRONT.match(head)

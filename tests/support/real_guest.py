@@ -27,10 +27,13 @@ from workspaced_server.api.offload import OffloadServicer
 from workspaced_server.api.ports import PortServicer
 from workspaced_server.api.roles import UnavailableServicer
 from workspaced_server.api.server import FILES
+from workspaced_server.api.skills import SkillServicer
 from workspaced_server.config import AuthConfig
 from workspaced_server.drivers.streams import connect_unix
 from workspaced_server.errors import workspace_not_found
 from workspaced_server.guest.channel import GuestChannel
+from workspaced_server.instructions import Instructions
+from workspaced_server.skills.skills import Skills
 from workspaced_server.offload.offloads import Offloads
 
 WORKSPACE = "w"

@@ -33,9 +33,13 @@ from workspaced_server.api.limits import MAX_REQUEST_BYTES
 from workspaced_server.api.offload import OffloadServicer
 from workspaced_server.api.ports import PortServicer
 from workspaced_server.api.server_info import ServerServicer
+from workspaced_server.api.skills import SkillServicer
 from workspaced_server.api.tls import credentials
 from workspaced_server.config import Config, ConfigError, TlsConfig
+from workspaced_server.instructions import Instructions
 from workspaced_server.offload.offloads import Offloads
+from workspaced_server.skills.seeds import SeedChecker
+from workspaced_server.skills.skills import Skills
 from workspaced_server.workspaces.manager import Workspaces
 
 FILES = (
@@ -85,13 +89,16 @@ class ApiServer:
         self._health = HealthServicer()
         settings = workspaces.settings
         info = ServerServicer(workspaces.drivers, settings.default_backend, list(settings.templates))
+        skills = Skills(config.seed_skill_roots)
+        workspaces.spec_checks.append(SeedChecker(config.seed_skill_roots))
         servicers: tuple[object, ...] = (
             LifecycleServicer(workspaces),
             AllocationServicer(workspaces),
             ExecutionServicer(workspaces),
             FileServicer(workspaces),
             PortServicer(workspaces),
-            OffloadServicer(workspaces, Offloads()),
+            OffloadServicer(workspaces, Offloads(), skills=skills),
+            SkillServicer(workspaces, skills, Instructions(skills)),
             info,
         )
         services = [service for file in FILES for service in file.services_by_name.values()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +81,8 @@ class Workspaces:
         self._entries.held_until = self.leases.held_until
         self._transitions.observers.append(self.leases)
         self.pools = Pools(self)
+        # Each refuses a resolved spec, before a workspace is made of it, by raising WorkspacedError.
+        self.spec_checks: list[Callable[[pb.WorkspaceSpec], Awaitable[None]]] = []
 
     async def start(self) -> None:
         """Go on with what an earlier server left between two states. No guest is connected to before it is used."""
@@ -346,10 +348,16 @@ class Workspaces:
         call = current_call()
         if call is not None:
             call.workspace_id = workspace_id
+        checked = False
         while True:
             entry = await self._entries.load(key)
             if entry is None:
                 resolved = spec.resolve(requested, settings.templates, settings.default_backend)
+                if self.spec_checks and not checked:
+                    for check in self.spec_checks:
+                        await check(resolved)
+                    checked = True
+                    continue  # somebody else may have been quicker
                 entry = self._entries.place(
                     self._new_record(
                         owner, workspace_id, requested, resolved, labels, request_id, generated and not no_wait

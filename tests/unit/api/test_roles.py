@@ -18,15 +18,12 @@ NOT_YET_AVAILABLE = {
     "DiscoveryService": {
         "ListTools",
         "ListMcps",
-        "ListSkills",
-        "GetSkill",
-        "GetInstructions",
         "ListMcpResources",
         "ReadMcpResource",
         "ListMcpPrompts",
         "GetMcpPrompt",
     },
-    "ManagementService": {"AddMcp", "RemoveMcp", "AddSkill", "RemoveSkill"},
+    "ManagementService": {"AddMcp", "RemoveMcp", "RemoveSkill"},
     "ExecutionService": {"CallTool"},
 }
 
