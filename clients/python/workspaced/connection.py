@@ -144,6 +144,8 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._background: set[asyncio.Task[None]] = set()
+        self.companions: set[asyncio.Task[None]] = set()
+        """What runs for as long as the connection does."""
         self.answered = False
         """Whether the server was ever there: one that was is waited for, one that never was is an error at once."""
 
@@ -234,6 +236,10 @@ class Connection:
     async def aclose(self) -> None:
         """Close the channel, after what tidies up has ended. Idempotent. Calls that still run end as cancelled."""
         self._closed = True
+        for task in self.companions:
+            task.cancel()
+        if self.companions:
+            await asyncio.wait(tuple(self.companions))
         if self._background:
             await asyncio.wait(tuple(self._background))
         channel, self._channel = self._channel, None
