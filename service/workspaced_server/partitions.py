@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from dataclasses import dataclass
+
+MAX_ID_BYTES = 200
+ID_RULE = f"must be 1 to {MAX_ID_BYTES} bytes of UTF-8 without control characters, '/' or '\\', not starting with a dot"
 
 _ABSENT = "default"
 _MAX_NAME_BYTES = 255
@@ -15,6 +19,15 @@ class Pair:
 
     agent_id: str | None = None
     session_id: str | None = None
+
+
+def is_id(value: str) -> bool:
+    """Whether an agent or a session may have this id: whether `ID_RULE` holds."""
+    return (
+        0 < len(value.encode(errors="surrogatepass")) <= MAX_ID_BYTES
+        and not value.startswith(".")
+        and not any(character in "/\\" or unicodedata.category(character) in ("Cc", "Cs") for character in value)
+    )
 
 
 def directory_name(identifier: str | None) -> str:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Protocol
 
 from workspaced_server.api.validation import Violations
-from workspaced_server.partitions import Pair
-
-MAX_ID_BYTES = 200
-_RULE = f"must be 1 to {MAX_ID_BYTES} bytes of UTF-8 without control characters, '/' or '\\', not starting with a dot"
+from workspaced_server.partitions import ID_RULE, Pair, is_id
 
 
 class _HasAgent(Protocol):
@@ -61,10 +57,6 @@ def _optional(request: object, field: str, found: Violations) -> str | None:
 
 def _check(value: str, field: str, found: Violations) -> None:
     if not value:
-        found.add(field, f"must not be empty: {_RULE}")
-    elif (
-        len(value.encode(errors="surrogatepass")) > MAX_ID_BYTES
-        or value.startswith(".")
-        or any(character in "/\\" or unicodedata.category(character) in ("Cc", "Cs") for character in value)
-    ):
-        found.add(field, _RULE)
+        found.add(field, f"must not be empty: {ID_RULE}")
+    elif not is_id(value):
+        found.add(field, ID_RULE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,6 +33,8 @@ _log = structlog.stdlib.get_logger("workspaced.workspaces")
 _REPORT_SECONDS = 0.1
 _PING_SECONDS = 5.0
 _SUSPEND_SECONDS = 300.0
+_NEVER_READY = (None, State.FAILED)
+"""What ``restore`` is of a workspace that never was READY."""
 _RESET_PATHS = ("skills", "sessions", "data", ".mcp")
 
 
@@ -75,6 +77,9 @@ class Transitions:
         self._slots = {name: asyncio.Semaphore(settings.provision_concurrency) for name in drivers}
         self._verifying = asyncio.Semaphore(8)
         self.observers: list[Observer] = []
+        # Each is awaited before a workspace is READY for the first time, to take over what its directory holds already.
+        # Idempotent, as an observer's methods are; an error fails the initialization.
+        self.arrivals: list[Callable[[str, GuestChannel], Awaitable[None]]] = []
         self.stopping = False
 
     def driver(self, entry: Entry) -> Driver:
@@ -133,6 +138,8 @@ class Transitions:
                     self._report(entry, Phase.CONNECTING)
                     channel = await self._shared(entry).get(ref)
             reach("initialize.connected")
+            if entry.record.restore in _NEVER_READY:
+                await self._take_over_contents(entry, channel)
             entry.progress = None
             await self._entries.save(
                 entry,
@@ -164,6 +171,13 @@ class Transitions:
         await self._drop_channel(entry)
         await self.driver(entry).destroy(ref)
         return None
+
+    async def _take_over_contents(self, entry: Entry, channel: GuestChannel) -> None:
+        try:
+            for arrive in self.arrivals:
+                await arrive(entry.record.key, channel)
+        except OSError as lost:
+            raise unreachable(entry.record.workspace_id, "the connection to its guest broke") from lost
 
     async def _answers(self, entry: Entry) -> bool:
         """Whether the guest of a READY workspace can be reached, opening the channel if need be."""
@@ -316,7 +330,7 @@ class Transitions:
         _log.warning("initialize failed", workspace_id=entry.record.workspace_id, cause=reason, error=repr(error))
         await self._drop_channel(entry)
         restore = entry.record.restore
-        fresh = restore in (None, State.FAILED)
+        fresh = restore in _NEVER_READY
         try:
             if ref is not None and fresh:
                 await self.driver(entry).destroy(ref)
