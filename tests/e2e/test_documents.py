@@ -23,6 +23,7 @@ from tests.support.server import ServerProcess
 from workspaced_server.config import load
 
 IMAGE = "workspaced-test:bookworm"
+AGENT_IMAGE = "workspaced-test:agents"
 SHOWN_ADDRESS = "127.0.0.1:7420"
 SHOWN_IMAGE = re.compile(r"python:3\.\d+(-slim)?")
 
@@ -65,6 +66,7 @@ class Reader:
             "WORKSPACED_SERVER": self.server.address,
             "WORKSPACED_STATE_DIR": str(self.server.state_dir),
             "IMAGE": IMAGE,
+            "AGENT_IMAGE": AGENT_IMAGE,
             **{name: value for name, value in os.environ.items() if name.startswith("DOCKER_")},
         }
 

@@ -24,7 +24,8 @@ _RELEASE_SECONDS = 5.0
 
 class LeasedWorkspace(Workspace):
     """A workspace from ``Client.acquire``: the lease is renewed in the background until :meth:`release`, or until the
-    context manager is left; then the workspace's idle time begins.
+    context manager is left; then the workspace's idle time begins. When the client is closed before, the lease lasts
+    until its time.
 
     When a lease was lost, because this program or the server slept longer than it lasts, the workspace is acquired
     again.
@@ -38,9 +39,10 @@ class LeasedWorkspace(Workspace):
         self._request = request
         self._lease = response.lease
         self._created = response.created
-        self._renewing: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(
-            self._renew(), name=f"workspaced-lease-{self.id}"
-        )
+        renewing = asyncio.get_running_loop().create_task(self._renew(), name=f"workspaced-lease-{self.id}")
+        self._renewing: asyncio.Task[None] | None = renewing
+        connection.companions.add(renewing)
+        renewing.add_done_callback(connection.companions.discard)
 
     async def __aenter__(self) -> Self:
         return self

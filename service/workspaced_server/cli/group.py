@@ -8,7 +8,24 @@ from typing import Any, NoReturn
 
 import click
 
-from . import completion, copy, doctor, execute, forward, initialize, processes, serve, token, workspaces
+from . import (
+    acquire,
+    completion,
+    copy,
+    doctor,
+    execute,
+    forward,
+    initialize,
+    mcp,
+    offload,
+    processes,
+    serve,
+    skill,
+    token,
+    tools,
+    top,
+    workspaces,
+)
 from .arguments import SHARED_OPTIONS, version_text
 from .failure import Failure, describe, interrupted, report
 from .session import Session
@@ -104,6 +121,7 @@ for command in (
     serve.serve,
     token.token,
     initialize.init,
+    acquire.acquire,
     workspaces.ls,
     workspaces.inspect,
     execute.execute,
@@ -113,6 +131,12 @@ for command in (
     processes.kill,
     copy.cp,
     forward.forward,
+    top.top,
+    tools.tools,
+    tools.call,
+    mcp.mcp,
+    skill.skill,
+    offload.offload,
     workspaces.close,
     workspaces.reset,
     workspaces.rm,
