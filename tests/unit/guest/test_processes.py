@@ -297,7 +297,7 @@ def test_a_terminal(client: GuestClient) -> None:
 
 
 def test_interrupt_character_reaches_the_foreground_job(client: GuestClient) -> None:
-    # One process: what a shell makes of a signal in the middle of a fork is not in question here.
+    # One process: a dash that meets the signal between its vfork and the exec loses it, on any terminal.
     params = {
         "process_id": "c",
         "spec": {"shell": "echo ready; exec sleep 300", "pty": {"cols": 80, "rows": 24}},
@@ -308,6 +308,22 @@ def test_interrupt_character_reaches_the_foreground_job(client: GuestClient) -> 
     client.open("process.stdin", {"process_id": "c", "offset": 0}).send(b"\x03")
     exit = client.call("process.wait", {"process_id": "c"})["exit"]
     assert exit["signal"] == "INT" or exit["code"] == 130
+
+
+@pytest.mark.parametrize("options", [{}, {"pty": {"cols": 80, "rows": 24}}, {"nice": 1}], ids=["pipes", "pty", "nice"])
+def test_a_program_starts_as_from_a_login(client: GuestClient, options: dict[str, Any]) -> None:
+    """No signal ignored, blocked or pending, leader of its session, and of the foreground group of its terminal."""
+    script = """import os
+status = dict(line.split(":", 1) for line in open("/proc/thread-self/status"))
+print(*(int(status[name], 16) for name in ("SigPnd", "ShdPnd", "SigBlk")))
+print(os.getpid() == os.getsid(0) == os.getpgrp(), not os.isatty(0) or os.tcgetpgrp(0) == os.getpid())"""
+    ignored = ["sh", "-c", 'grep SigIgn /proc/$$/status; exec python3 -c "$0"', script]
+    start = {"spec": {"argv": ignored, **options}, "attach": {"offset": 0}}
+    assert client.open("process.start", start).records().all().split() == [
+        *(b"SigIgn:", b"0" * 16),
+        *(b"0", b"0", b"0"),
+        *(b"True", b"True"),
+    ]
 
 
 def test_disconnect_policy(guest: RunningGuest) -> None:
