@@ -171,14 +171,15 @@ class Stream:
 class BlockingStream:
     """A stream for a handler that runs in a thread. Methods block; each raises StreamCancelled after cancellation."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, messages: bool = False) -> None:
         self._stream = stream
+        self._messages = messages
         self._loop = stream.channel.loop
         self._changed = threading.Condition(threading.Lock())
         self._outgoing: deque[Item] = deque()
         self._outgoing_bytes = 0
         self._pump_scheduled = False
-        self._incoming: deque[Payload] = deque()
+        self._incoming: deque[Payload | Params] = deque()
         self._consumed = 0  # and not yet granted anew
         self._ended = False
         self._cancelled = False
@@ -221,6 +222,13 @@ class BlockingStream:
     def receive(self) -> Payload | None:
         """The next DATA of the client as it came (1 byte to 256 KiB), or None after its END. Its memory may be given
         back to `reuse`."""
+        item = self.receive_item()
+        if isinstance(item, dict):
+            raise invalid("data was expected, and no message")
+        return item
+
+    def receive_item(self) -> Payload | Params | None:
+        """As `receive`, or a MESSAGE of the client, where the operation takes messages."""
         with self._changed:
             while not self._incoming and not self._ended and not self._cancelled:
                 self._changed.wait()
@@ -229,6 +237,8 @@ class BlockingStream:
             if not self._incoming:
                 return None
             data = self._incoming.popleft()
+        if isinstance(data, dict):
+            return data
         self._consumed += len(data)
         if self._consumed >= _GRANT_BYTES:
             # Less would be kept back by the stream as well, and each call wakes the loop.
@@ -288,6 +298,11 @@ class BlockingStream:
             self._changed.notify()
 
     def _on_message(self, message: Params) -> None:
+        if self._messages:
+            with self._changed:
+                self._incoming.append(message)
+                self._changed.notify()
+            return
         self._on_close()
         self._stream.fail(invalid("this operation takes no messages"))
 
@@ -302,16 +317,18 @@ class BlockingStream:
             callback()
 
 
-def blocking(handler: BlockingHandler) -> Handler:
+def blocking(handler: BlockingHandler, messages: bool = False) -> Handler:
     """Makes a handler that may block: it runs in a thread, its return value is the RESULT.
 
+    `messages` says that it takes MESSAGE frames, by `receive_item`.
     Raise `Fault` for an error; an `OSError` that escapes becomes the fault `from_os_error` makes of it.
     """
 
     def start(guest: Guest, stream: Stream, params: Params) -> None:
         if guest.threads >= _MAX_THREADS:
             raise Fault("RESOURCE_EXHAUSTED", "LIMIT_REACHED", "too many file operations at once", limit=_MAX_THREADS)
-        thread = threading.Thread(target=_run, args=(handler, guest, BlockingStream(stream), params), daemon=True)
+        waiting = BlockingStream(stream, messages)
+        thread = threading.Thread(target=_run, args=(handler, guest, waiting, params), daemon=True)
         guest.threads += 1
         try:
             thread.start()

@@ -28,13 +28,15 @@ from workspaced_server.api.ports import PortServicer
 from workspaced_server.api.roles import UnavailableServicer
 from workspaced_server.api.server import FILES
 from workspaced_server.api.skills import SkillServicer
+from workspaced_server.api.tools import ToolServicer
 from workspaced_server.config import AuthConfig
 from workspaced_server.drivers.streams import connect_unix
 from workspaced_server.errors import workspace_not_found
 from workspaced_server.guest.channel import GuestChannel
 from workspaced_server.instructions import Instructions
-from workspaced_server.skills.skills import Skills
 from workspaced_server.offload.offloads import Offloads
+from workspaced_server.skills.skills import Skills
+from workspaced_server.tools.mcp import Mcps
 
 WORKSPACE = "w"
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -136,11 +138,21 @@ class RunningServer:
 
 
 @asynccontextmanager
-async def serve(guest_channel: GuestChannel) -> AsyncIterator[RunningServer]:
+async def serve(guest_channel: GuestChannel, mcps: Mcps | None = None) -> AsyncIterator[RunningServer]:
     """Serve ExecutionService, FileService, PortService and the roles on loopback."""
     workspaces = OneWorkspace(guest_channel)
     execution = ExecutionServicer(workspaces)
-    servicers = (execution, FileServicer(workspaces), PortServicer(workspaces), OffloadServicer(workspaces, Offloads()))
+    offloads = Offloads()
+    skills = Skills()
+    tools = ToolServicer(workspaces, skills, offloads, offloads.calls, mcps)
+    servicers = (
+        execution,
+        FileServicer(workspaces),
+        PortServicer(workspaces),
+        OffloadServicer(workspaces, offloads, skills=skills),
+        SkillServicer(workspaces, skills, Instructions(skills)),
+        tools,
+    )
     interceptor = CallInterceptor(Authenticator(AuthConfig()), Drain(), scopes_of(*FILES))
     server = grpc.aio.server(interceptors=[interceptor], options=[("grpc.max_receive_message_length", 8 << 20)])
     server.add_generic_rpc_handlers(
@@ -158,6 +170,7 @@ async def serve(guest_channel: GuestChannel) -> AsyncIterator[RunningServer]:
     finally:
         await server.stop(0)
         await execution.aclose()
+        await tools.aclose()
 
 
 def reason(error: grpc.aio.AioRpcError) -> str:
