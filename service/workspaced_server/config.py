@@ -22,6 +22,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from workspaced.v1 import workspace_pb2 as pb
 from workspaced_server.drivers.config import DockerConfig, LocalConfig
 from workspaced_server.errors import WorkspacedError
+from workspaced_server.mcps.settings import McpSettings
 from workspaced_server.workspaces import spec
 from workspaced_server.workspaces.settings import WorkspaceSettings
 
@@ -96,6 +97,7 @@ class Config:
     auth: AuthConfig = field(default_factory=AuthConfig)
     log: LogConfig = field(default_factory=LogConfig)
     workspaces: WorkspaceSettings = field(default_factory=WorkspaceSettings)
+    mcp: McpSettings = field(default_factory=McpSettings)
     local: LocalConfig | None = None
     docker: DockerConfig | None = None
 

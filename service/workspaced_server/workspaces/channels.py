@@ -76,6 +76,10 @@ class SharedChannel:
         """The channel when it is open now."""
         return self._channel if self._channel is not None and not self._channel.closed else None
 
+    @property
+    def _idle_seconds(self) -> float:
+        return time.monotonic() - self._used_at
+
     def enter(self) -> None:
         """Count a use: while there is one the guest is pinged more often."""
         self._uses += 1
@@ -182,7 +186,7 @@ class SharedChannel:
                 wake.cancel()
                 if closed.done():
                     cause = closed.result()
-                elif not self._uses and time.monotonic() - self._used_at > settings.idle_close_seconds:
+                elif not self._uses and not channel.streams and self._idle_seconds > settings.idle_close_seconds:
                     if self._channel is channel:
                         self._channel = None
                     return

@@ -282,6 +282,11 @@ class Workspaces:
         """The registry, to be read."""
         return self._registry
 
+    def owner_of(self, key: str) -> str:
+        """The owner of a workspace in use, by its key in the registry."""
+        entry = self._entries.get(key)
+        return entry.record.owner if entry is not None else ""
+
     @property
     def entries(self) -> Entries:
         """What is in memory."""

@@ -14,6 +14,7 @@ from workspaced.v1 import options_pb2
 from workspaced.v1 import workspace_pb2 as pb
 from workspaced_server.drivers.base import SandboxSpec
 from workspaced_server.errors import Code, FieldViolation, WorkspacedError, invalid
+from workspaced_server.workspaces.mcp_rules import check_defaults
 from workspaced_server.workspaces.record import Record
 
 REDACTED = "[redacted]"
@@ -80,6 +81,7 @@ def check(spec: pb.WorkspaceSpec) -> None:
         bad("idle_timeout", "must not be negative")
     if spec.idle_timeout.seconds > 315_576_000_000:
         bad("idle_timeout", "is longer than a duration may be")
+    check_defaults(spec.default_mcps, "default_mcps", bad)
     options = spec.WhichOneof("backend_options")
     if options is not None and spec.backend and options != backend_name(spec.backend):
         bad(options, f"are options of another backend than {backend_name(spec.backend)}")

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 metadata = sa.MetaData()
 
-REVISION = "0002"
+REVISION = "0003"
 """The newest migration. A database that is at it needs no migration, and alembic is not even imported."""
 
 workspaces = sa.Table(
@@ -58,4 +58,14 @@ properties = sa.Table(
     metadata,
     sa.Column("name", sa.String(64), primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
+)
+
+# The MCP servers of an agent and session that changed them; empty names are the ones without an id.
+mcp_lists = sa.Table(
+    "mcp_lists",
+    metadata,
+    sa.Column("workspace", sa.String(32), sa.ForeignKey("workspaces.key", ondelete="CASCADE"), primary_key=True),
+    sa.Column("agent", sa.String(200), primary_key=True),
+    sa.Column("session", sa.String(200), primary_key=True),
+    sa.Column("mcps", sa.JSON, nullable=False),
 )

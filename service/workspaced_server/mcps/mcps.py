@@ -1,0 +1,463 @@
+"""MCP servers as RPCs ask for them: declared for an agent and session, started when used, and called."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+
+from workspaced.v1 import mcp_pb2
+from workspaced_server.errors import Code, FieldViolation, WorkspacedError, invalid
+from workspaced_server.guest.channel import ChannelLost
+from workspaced_server.mcps import failures
+from workspaced_server.mcps.declarations import Declaration, Declarations, Declared, check_free, declaration
+from workspaced_server.mcps.failures import McpFailure
+from workspaced_server.mcps.instance import Instance, InstanceKey, allows
+from workspaced_server.mcps.instances import Instances
+from workspaced_server.mcps.place import Handle, Place
+from workspaced_server.mcps.settings import McpSettings
+from workspaced_server.mcps.vault import Vault
+from workspaced_server.partitions import Pair
+from workspaced_server.principal import current
+from workspaced_server.workspaces.locks import KeyedLocks
+from workspaced_server.workspaces.record import now_us
+
+if TYPE_CHECKING:
+    import mcp_types as types
+
+    from workspaced_server.mcps.connection import Connection, OnLog
+    from workspaced_server.mcps.http import Trust
+    from workspaced_server.workspaces.registry import Registry
+
+T = TypeVar("T")
+OnProgress = Callable[[float, float | None, str | None], None]
+"""Takes progress, total and message. It must not wait."""
+
+_log = structlog.stdlib.get_logger("workspaced.mcps")
+
+# What an instance offered when it was closed for idleness is told for so long without starting it again.
+_REMEMBERED_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """A tool of an MCP server: the server's name, and the tool as the server describes it."""
+
+    mcp: str
+    tool: types.Tool
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What asking one server gave: a value, or why there is none."""
+
+    declaration: Declaration
+    value: Any = None
+    error: mcp_pb2.McpError | None = None
+
+
+class Mcps:
+    """The MCP servers of all workspaces. Also an observer of transitions of workspaces.
+
+    ``wait`` is how many seconds the caller can wait, or None. Methods raise WorkspacedError, and ChannelLost when the
+    channel to the workspace breaks.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        settings: McpSettings,
+        key_file: Path,
+        owner_of: Callable[[str], str] = lambda _: current().name,
+    ) -> None:
+        self._settings = settings
+        self._declarations = Declarations(registry, Vault(settings.key_file or key_file))
+        self._instances = Instances(settings, self._connect)
+        self._locks = KeyedLocks()
+        self._owner_of = owner_of
+        self._trust: Trust | None = None
+
+    async def check_key(self) -> None:
+        """Write into the log when stored secrets need a key file that is not there."""
+        if await self._declarations.lost_key():
+            _log.error("the key file of MCP secrets is gone: MCP servers with secrets cannot be started")
+
+    async def add(self, handle: Handle, pair: Pair, mcp: mcp_pb2.Mcp) -> tuple[mcp_pb2.McpStatus, bool]:
+        """Connect, then declare; returns the status and whether the same declaration was there.
+
+        When it fails or is cancelled, nothing is left.
+        """
+        added = declaration(mcp)
+        key = InstanceKey(handle.key, pair, added.name)
+        async with self._locks.hold(f"{handle.key}\0{pair.agent_id}\0{pair.session_id}\0{added.name}"):
+            declared = await self._declared(handle, pair)
+            check_free(declared.mcps, added)
+            if declared.find(added.name) is not None:
+                instance = self._instance(handle, pair, declared, added.name)
+                await self._opened(instance, handle)
+                return instance.status(declared.inherited), True
+            instance = self._instances.make(key, added, self._owner_of(handle.key))
+            async with self._instances.adding(instance):
+                await self._opened(instance, handle)
+                existing = not await self._declarations.add(handle.key, pair, added, handle.spec.default_mcps)
+                if instance.retired is not None:
+                    raise instance.retired
+                self._instances.keep(instance)
+            return instance.status(inherited=False), existing
+
+    async def remove(self, handle: Handle, pair: Pair, name: str, *, allow_missing: bool = False) -> bool:
+        """Forget a declaration and end its instance; False when there was none and ``allow_missing``."""
+        removed = await self._declarations.remove(handle.key, pair, name, handle.spec.default_mcps)
+        if not removed and not allow_missing:
+            raise failures.not_found(name)
+        if removed:
+            key = InstanceKey(handle.key, pair, name)
+            await self._instances.end(key.__eq__, lambda mcp: failures.ended(mcp, "it was removed"))
+        return removed
+
+    async def statuses(
+        self, handle: Handle, pair: Pair, *, start: bool = True, wait: float | None = None
+    ) -> list[mcp_pb2.McpStatus]:
+        """The status of each in the order of declaration, started where it was not unless ``start`` is false."""
+        declared = await self._declared(handle, pair)
+        if start:
+            await self._ask(handle, pair, declared.mcps, wait, _nothing)
+        statuses = []
+        for item in declared.mcps:
+            if item.problem is not None:
+                failure = _unreadable(item, item.problem)
+                statuses.append(mcp_pb2.McpStatus(mcp=item.redacted(), state=mcp_pb2.MCP_STATE_FAILED, error=failure))
+                continue
+            instance = self._instances.find(InstanceKey(handle.key, pair, item.name))
+            if instance is None or instance.declaration.identity != item.identity:
+                statuses.append(
+                    mcp_pb2.McpStatus(mcp=item.redacted(), state=mcp_pb2.MCP_STATE_IDLE, inherited=declared.inherited)
+                )
+            else:
+                statuses.append(instance.status(declared.inherited))
+        return statuses
+
+    async def tools(
+        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
+    ) -> tuple[list[McpTool], list[mcp_pb2.McpError]]:
+        """The tools of each server, or of ``only`` one, in the order of declaration, and what is missing and why."""
+        declared = _chosen(await self._declared(handle, pair), only)
+        known: dict[str, list[types.Tool]] = {}
+        for item in declared:
+            instance = self._instances.find(InstanceKey(handle.key, pair, item.name))
+            if instance is not None and instance.declaration.identity == item.identity and _remembers(instance):
+                assert instance.about is not None
+                known[item.name] = list(instance.about.tools)
+        asked = [item for item in declared if item.name not in known]
+        found = await self._ask(handle, pair, asked, wait, _read_tools)
+        errors = [answer.error for answer in found if answer.error is not None]
+        known |= {answer.declaration.name: answer.value for answer in found if answer.error is None}
+        return [
+            McpTool(item.name, tool)
+            for item in declared
+            for tool in known.get(item.name, ())
+            if allows(item.mcp, tool.name)
+        ], errors
+
+    async def resources(
+        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
+    ) -> tuple[list[tuple[str, types.Resource | types.ResourceTemplate]], list[mcp_pb2.McpError]]:
+        """Resources and templates with the names of their servers, and what is missing."""
+        declared = _chosen(await self._declared(handle, pair), only)
+        return _flat(await self._ask(handle, pair, declared, wait, _read_resources))
+
+    async def prompts(
+        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
+    ) -> tuple[list[tuple[str, types.Prompt]], list[mcp_pb2.McpError]]:
+        """Prompts with the names of their servers, and what is missing."""
+        declared = _chosen(await self._declared(handle, pair), only)
+        return _flat(await self._ask(handle, pair, declared, wait, _read_prompts))
+
+    async def call(
+        self,
+        handle: Handle,
+        pair: Pair,
+        mcp: str,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+    ) -> types.CallToolResult:
+        """Call a tool by the server's own name. ``timeout`` bounds the start of the server too, in seconds.
+
+        ``on_progress`` gets the progress of this call in order; ``on_log`` every log line that the server sends
+        meanwhile, since MCP does not say which call one belongs to. Structured output is not checked against the
+        tool's schema. Raises DEADLINE_EXCEEDED, MCP_TIMEOUT; NOT_FOUND, MCP_NOT_FOUND or TOOL_NOT_FOUND; UNAVAILABLE,
+        MCP_UNAVAILABLE; FAILED_PRECONDITION, MCP_REQUEST_FAILED; ABORTED, SESSION_PURGED. When it is cancelled, or the
+        time is over, the server is told and stays usable.
+        """
+
+        async def work(connection: Connection) -> types.CallToolResult:
+            from workspaced_server.mcps import requests
+
+            async with connection.listening(on_log):
+                return await requests.call_tool(connection, tool, arguments, on_progress)
+
+        if not allows((await self._find(handle, pair, mcp)).mcp, tool):
+            raise _tool_not_found(mcp, tool)
+        return await self._request(handle, pair, mcp, work, timeout)
+
+    async def read_resource(self, handle: Handle, pair: Pair, mcp: str, uri: str) -> types.ReadResourceResult:
+        """Read a resource. Raises as `call`, and NOT_FOUND, MCP_RESOURCE_NOT_FOUND."""
+
+        async def work(connection: Connection) -> types.ReadResourceResult:
+            from workspaced_server.mcps import requests
+
+            return await requests.read_resource(connection, uri)
+
+        return await self._request(handle, pair, mcp, work)
+
+    async def get_prompt(
+        self, handle: Handle, pair: Pair, mcp: str, name: str, arguments: dict[str, str]
+    ) -> types.GetPromptResult:
+        """Fill in a prompt. Raises as `call`; NOT_FOUND, MCP_PROMPT_NOT_FOUND; INVALID_ARGUMENT."""
+
+        async def work(connection: Connection) -> types.GetPromptResult:
+            from workspaced_server.mcps import requests
+
+            return await requests.get_prompt(connection, name, arguments)
+
+        return await self._request(handle, pair, mcp, work)
+
+    async def purge(self, handle: Handle, pair: Pair) -> int:
+        """End the instances of a pair and forget its list; returns how many servers the list held. Idempotent."""
+        return await self._purge(handle.key, lambda other: other == pair)
+
+    async def purge_agent(self, handle: Handle, agent_id: str | None) -> int:
+        """The same for every session of an agent."""
+        return await self._purge(handle.key, lambda other: other.agent_id == agent_id)
+
+    # What transitions of a workspace mean here.
+
+    async def closing(self, key: str) -> None:
+        """The workspace is about to be suspended: its instances end, what is declared stays."""
+        await self._end(key, "the workspace was closed")
+
+    async def resetting(self, key: str) -> None:
+        """The workspace goes back to its beginning: every pair has the defaults again."""
+        await self._end(key, "the workspace was reset")
+        await self._declarations.forget(key, lambda _: True)
+
+    async def deleting(self, key: str) -> None:
+        """The workspace is about to be destroyed; its row takes what is declared along."""
+        await self._end(key, "the workspace was deleted")
+        self._declarations.forget_cached(key)
+
+    async def aclose(self) -> None:
+        """End all instances, and start no more. Idempotent."""
+        await self._instances.aclose()
+
+    async def _end(self, key: str, why: str) -> None:
+        await self._instances.end(lambda other: other.workspace == key, lambda mcp: failures.ended(mcp, why))
+
+    async def _purge(self, workspace: str, matches: Callable[[Pair], bool]) -> int:
+        count = await self._declarations.forget(workspace, matches)
+        await self._instances.end(lambda other: other.workspace == workspace and matches(other.pair), failures.purged)
+        return count
+
+    def _connect(self, item: Declaration, place: Place) -> Connection:
+        from workspaced_server.mcps.connection import Connection
+        from workspaced_server.mcps.http import Trust
+
+        if self._trust is None:
+            self._trust = Trust(self._settings.ca_file)
+        return Connection(item, place, self._settings, self._trust)
+
+    async def _declared(self, handle: Handle, pair: Pair) -> Declared:
+        return await self._declarations.get(handle.key, pair, handle.spec.default_mcps)
+
+    async def _find(self, handle: Handle, pair: Pair, name: str) -> Declaration:
+        item = (await self._declared(handle, pair)).find(name)
+        if item is None:
+            raise failures.not_found(name)
+        if item.problem is not None:
+            raise item.problem
+        return item
+
+    def _instance(self, handle: Handle, pair: Pair, declared: Declared, name: str) -> Instance:
+        item = declared.find(name)
+        assert item is not None
+        return self._instances.get(InstanceKey(handle.key, pair, name), item, self._owner_of(handle.key))
+
+    async def _opened(self, instance: Instance, handle: Handle) -> None:
+        """Wait until it is connected. A failure is told as that of adding."""
+        try:
+            async with self._instances.use(instance, Place.of(handle)):
+                return
+        except WorkspacedError as error:
+            if instance.failure is not None and error.reason == "MCP_UNAVAILABLE" and instance.retired is None:
+                raise failures.not_added(instance.key.name, instance.failure) from error
+            raise
+
+    async def _request(
+        self,
+        handle: Handle,
+        pair: Pair,
+        name: str,
+        work: Callable[[Connection], Awaitable[T]],
+        timeout: float | None = None,
+    ) -> T:
+        item = await self._find(handle, pair, name)
+        key = InstanceKey(handle.key, pair, name)
+        instance = self._instances.get(key, item, self._owner_of(handle.key))
+        try:
+            async with asyncio.timeout(timeout), self._instances.use(instance, Place.of(handle)) as connection:
+                result = await work(connection)
+        except TimeoutError:
+            raise failures.timed_out(name, f"the call's time of {timeout or 0:g} s is over") from None
+        except McpFailure as failure:
+            if failure.reason == "MCP_TIMEOUT":
+                raise failures.timed_out(name, failure.message) from failure
+            raise failures.unavailable(name, failure, max(0.0, instance.retry_after)) from failure
+        instance.worked()
+        return result
+
+    async def _ask(
+        self,
+        handle: Handle,
+        pair: Pair,
+        declared: list[Declaration] | tuple[Declaration, ...],
+        wait: float | None,
+        read: Callable[[Connection], Awaitable[Any]],
+    ) -> list[_Found]:
+        """Ask each server at the same time. One that does not answer in time costs its time once."""
+        place = Place.of(handle)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._ask_one(handle, pair, item, place, wait, read)) for item in declared]
+        except* ChannelLost as lost:
+            raise ChannelLost(str(lost.exceptions[0])) from lost
+        return [task.result() for task in tasks]
+
+    async def _ask_one(
+        self,
+        handle: Handle,
+        pair: Pair,
+        item: Declaration,
+        place: Place,
+        wait: float | None,
+        read: Callable[[Connection], Awaitable[Any]],
+    ) -> _Found:
+        if item.problem is not None:
+            return _Found(item, error=_unreadable(item, item.problem))
+        key = InstanceKey(handle.key, pair, item.name)
+        instance = self._instances.get(key, item, self._owner_of(handle.key))
+        patience = self._patience(instance, wait)
+        if patience <= 0:
+            return _Found(item, error=_error(item.name, "MCP_TIMEOUT", _waiting(instance)))
+        try:
+            async with asyncio.timeout(patience), self._instances.use(instance, place) as connection:
+                value = await read(connection)
+                instance.learn()
+                return _Found(item, value)
+        except TimeoutError:
+            return _Found(item, error=_error(item.name, "MCP_TIMEOUT", _waiting(instance)))
+        except McpFailure as failure:
+            return _Found(item, error=failure.to_message(item.name, time_us=now_us(), attempts=1))
+        except WorkspacedError as error:
+            if error.reason == "MCP_UNAVAILABLE" and instance.failure is not None:
+                return _Found(item, error=instance.error())
+            return _Found(item, error=_error(item.name, error.reason, error.message))
+
+    def _patience(self, instance: Instance, wait: float | None) -> float:
+        """For how long a listing waits for this server: less than the caller does, and not again and again."""
+        most = self._settings.list_wait_seconds
+        age = 0.0
+        if instance.starting:
+            age = instance.start_age
+        elif instance.live and instance.connection is not None:
+            age = instance.connection.listings.age
+        if most and age >= most:
+            return 0.0
+        if wait is not None:
+            return wait - min(1.0, max(0.1, wait / 20))
+        return most - age if most else 365 * 86_400.0
+
+
+def _chosen(declared: Declared, only: str) -> list[Declaration]:
+    if not only:
+        return list(declared.mcps)
+    item = declared.find(only)
+    if item is None:
+        raise failures.not_found(only)
+    return [item]
+
+
+def _remembers(instance: Instance) -> bool:
+    """Whether what it offered is told without starting it: it was closed because nobody used it, not long ago."""
+    return (
+        instance.about is not None
+        and not instance.live
+        and instance.failure is None
+        and time.monotonic() - instance.left_at < _REMEMBERED_SECONDS
+    )
+
+
+async def _nothing(connection: Connection) -> None:
+    return None
+
+
+async def _read_tools(connection: Connection) -> list[types.Tool]:
+    from workspaced_server.mcps import requests
+
+    return await requests.load(connection.listings.tools)
+
+
+async def _read_resources(connection: Connection) -> list[types.Resource | types.ResourceTemplate]:
+    from workspaced_server.mcps import requests
+
+    return await requests.load(connection.listings.resources)
+
+
+async def _read_prompts(connection: Connection) -> list[types.Prompt]:
+    from workspaced_server.mcps import requests
+
+    return await requests.load(connection.listings.prompts)
+
+
+def _flat(found: list[_Found]) -> tuple[list[tuple[str, Any]], list[mcp_pb2.McpError]]:
+    items = [(answer.declaration.name, item) for answer in found for item in answer.value or ()]
+    return items, [answer.error for answer in found if answer.error is not None]
+
+
+def _error(name: str, reason: str, message: str) -> mcp_pb2.McpError:
+    error = mcp_pb2.McpError(mcp=name, reason=reason, message=message, attempts=1)
+    error.time.FromMicroseconds(now_us())
+    return error
+
+
+def _unreadable(item: Declaration, problem: WorkspacedError) -> mcp_pb2.McpError:
+    return _error(item.name, problem.reason, problem.message)
+
+
+def _waiting(instance: Instance) -> str:
+    if instance.starting:
+        return f"it has been starting for {instance.start_age:.0f} s, and goes on; ask again later"
+    return "it did not answer in time"
+
+
+def _tool_not_found(mcp: str, tool: str) -> WorkspacedError:
+    return WorkspacedError(
+        Code.NOT_FOUND,
+        "TOOL_NOT_FOUND",
+        f"MCP server {mcp!r} has no tool {tool!r} for this agent and session",
+        {"mcp": mcp, "tool": tool[:256]},
+        resource=("tool", tool[:256]),
+    )
+
+
+def prompt_argument_missing(name: str) -> WorkspacedError:
+    """A prompt cannot be had without this argument."""
+    return invalid(FieldViolation(f"arguments[{name[:64]!r}]", "is required by this prompt"))
