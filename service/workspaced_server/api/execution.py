@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
-import structlog
 
 from workspaced.v1 import execution_pb2, process_pb2
 from workspaced_server.api import answers
@@ -17,18 +16,15 @@ from workspaced_server.api.companion import companion
 from workspaced_server.api.processes import STATE_NAMES, new_process_id, process, start_params
 from workspaced_server.api.run import run_process
 from workspaced_server.api.stdin import StdinWriter, write_all
+from workspaced_server.api.stopping import Stops
 from workspaced_server.api.validation import check, check_size, page_size, seconds, signal_name
 from workspaced_server.errors import FieldViolation, WorkspacedError, invalid
 from workspaced_server.guest.channel import ChannelLost
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_log = structlog.get_logger("workspaced.execution")
-
 # A process that closes its standard input is most often about to end; its exit then says more than the error.
 _STDIN_CLOSED_WAIT_SECONDS: Final = 1.0
-# How long a cancelled RunProcess may hold on for the end of its process, beyond the grace from TERM to KILL.
-_STOP_SECONDS: Final = 5.0
 _KILL_GRACE_SECONDS: Final = 5.0
 
 _SCOPES: Final = {execution_pb2.SIGNAL_SCOPE_LEADER: "leader"}
@@ -39,12 +35,11 @@ class ExecutionServicer:
 
     def __init__(self, workspaces: Access) -> None:
         self._workspaces = workspaces
-        self._stops: set[asyncio.Task[None]] = set()
+        self._stops = Stops()
 
     async def aclose(self) -> None:
         """Wait for the processes of cancelled calls to be stopped; bounded by their grace."""
-        if self._stops:
-            await asyncio.wait(self._stops)
+        await self._stops.aclose()
 
     async def Exec(  # noqa: N802
         self, requests: AsyncIterator[execution_pb2.ExecRequest], context: Context
@@ -123,7 +118,9 @@ class ExecutionServicer:
                 return await run_process(handle, process_id, request)
             except asyncio.CancelledError:
                 if request.spec.disconnect_policy != process_pb2.DISCONNECT_POLICY_KEEP:
-                    await self._stop(handle, process_id, request.spec)
+                    grace = request.spec.kill_grace
+                    has_grace = request.spec.HasField("kill_grace")
+                    await self._stops.stop(handle, process_id, seconds(grace) if has_grace else _KILL_GRACE_SECONDS)
                 raise
 
     async def GetProcess(  # noqa: N802
@@ -187,28 +184,6 @@ class ExecutionServicer:
         if response.process.HasField("exit"):
             response.exit.CopyFrom(response.process.exit)
         return response
-
-    async def _stop(self, handle: Handle, process_id: str, spec: process_pb2.ProcessSpec) -> None:
-        """Stop the process of a cancelled call, whatever else is cancelled meanwhile; bounded."""
-        grace = seconds(spec.kill_grace) if spec.HasField("kill_grace") else _KILL_GRACE_SECONDS
-        task = asyncio.create_task(_stop(handle, process_id, grace), name=f"stop-{process_id}")
-        self._stops.add(task)
-        task.add_done_callback(self._stops.discard)
-        await asyncio.shield(task)
-
-
-async def _stop(handle: Handle, process_id: str, grace: float) -> None:
-    params: dict[str, object] = {"process_id": process_id, "reason": "CANCELLED", "grace": grace}
-    try:
-        async with asyncio.timeout(grace + _STOP_SECONDS):
-            await handle.guest.call("process.stop", params)
-    except WorkspacedError as error:
-        # Not started, or ended by itself: there is nothing to stop.
-        if error.reason not in ("PROCESS_NOT_FOUND", "PROCESS_EXITED"):
-            _log.warning("process_stop_failed", process_id=process_id, reason=error.reason)
-    except (ChannelLost, TimeoutError) as error:
-        # The guest ends it by its disconnect policy.
-        _log.warning("process_stop_failed", process_id=process_id, reason=type(error).__name__)
 
 
 async def _follow_requests(

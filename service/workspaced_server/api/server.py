@@ -30,13 +30,16 @@ from workspaced_server.api.handlers import service_handler
 from workspaced_server.api.interceptors import CallInterceptor, scopes_of
 from workspaced_server.api.lifecycle import LifecycleServicer
 from workspaced_server.api.limits import MAX_REQUEST_BYTES
+from workspaced_server.api.mcps import McpServicer
 from workspaced_server.api.offload import OffloadServicer
 from workspaced_server.api.ports import PortServicer
 from workspaced_server.api.server_info import ServerServicer
 from workspaced_server.api.skills import SkillServicer
 from workspaced_server.api.tls import credentials
+from workspaced_server.api.tools import ToolServicer
 from workspaced_server.config import Config, ConfigError, TlsConfig
 from workspaced_server.instructions import Instructions
+from workspaced_server.mcps.mcps import Mcps
 from workspaced_server.offload.offloads import Offloads
 from workspaced_server.skills.seeds import SeedChecker
 from workspaced_server.skills.skills import Skills
@@ -90,6 +93,10 @@ class ApiServer:
         settings = workspaces.settings
         info = ServerServicer(workspaces.drivers, settings.default_backend, list(settings.templates))
         skills = Skills(config.seed_skill_roots)
+        offloads = Offloads()
+        mcps = Mcps(workspaces.registry, config.mcp, config.state_dir / "mcp.key", workspaces.owner_of)
+        self._mcps = mcps
+        workspaces.transitions.observers.append(mcps)
         workspaces.spec_checks.append(SeedChecker(config.seed_skill_roots))
         servicers: tuple[object, ...] = (
             LifecycleServicer(workspaces),
@@ -97,8 +104,10 @@ class ApiServer:
             ExecutionServicer(workspaces),
             FileServicer(workspaces),
             PortServicer(workspaces),
-            OffloadServicer(workspaces, Offloads(), skills=skills),
-            SkillServicer(workspaces, skills, Instructions(skills)),
+            OffloadServicer(workspaces, offloads, mcps=mcps, skills=skills),
+            SkillServicer(workspaces, skills, Instructions(skills, mcps)),
+            McpServicer(workspaces, mcps, offloads),
+            ToolServicer(workspaces, skills, offloads, offloads.calls, mcps),
             info,
         )
         services = [service for file in FILES for service in file.services_by_name.values()]
@@ -111,6 +120,7 @@ class ApiServer:
     async def start(self) -> int:
         """Listen; returns the port (1 for a Unix socket). Raises ConfigError when the address cannot be had."""
         port = _bind(self._server, self._config.listen, self._config.tls)
+        await self._mcps.check_key()
         if self._config.admin_listen:
             self._admin = grpc.aio.server(options=OPTIONS)
             _add_channelz(self._admin)
@@ -133,6 +143,7 @@ class ApiServer:
     async def abort(self) -> None:
         """Go down now. Idempotent."""
         await self._server.stop(None)
+        await self._mcps.aclose()
         if self._admin is not None:
             await self._admin.stop(None)
 
