@@ -95,10 +95,11 @@ def above(root: str, workdir: str) -> tuple[Ignore, list[str]]:
 
     The top is the repository that it is in; outside of one it is the workdir, or `root` itself.
     """
+    inside = root == workdir or root.startswith(workdir.rstrip("/") + "/")
     top = root
     while not os.path.lexists(os.path.join(top, ".git")):
-        if top == "/":
-            inside = root == workdir or root.startswith(workdir.rstrip("/") + "/")
+        # A workspace may lie in somebody's repository, which is no matter of its agents.
+        if top == "/" or (inside and top == workdir):
             top = workdir if inside else root
             break
         top = os.path.dirname(top)

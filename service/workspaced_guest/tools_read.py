@@ -40,7 +40,7 @@ _IMAGES = (
 )
 
 # Bounds what whole files take of the memory, whoever reads.
-whole_files = threading.BoundedSemaphore(2)
+whole_files = threading.BoundedSemaphore(4)
 
 
 def read_file(guest: Guest, stream: BlockingStream, params: Params) -> Params:
@@ -52,21 +52,27 @@ def read_file(guest: Guest, stream: BlockingStream, params: Params) -> Params:
         descriptor = place.open_file()
         try:
             size = os.fstat(descriptor).st_size
-            if size > WHOLE_BYTES:
-                return _answer(stream, _Text(stream, descriptor, size, None), offset, limit)
-            with whole_files:
-                content = read_whole(stream, descriptor)
-                if content is None:
-                    size = os.fstat(descriptor).st_size
-                    return _answer(stream, _Text(stream, descriptor, size, None), offset, limit)
-                digest = new_hash()
-                digest.update(content)
-                result = _answer(stream, _Text(stream, descriptor, len(content), content), offset, limit)
-            remember(reader, place, digest.hexdigest())
-            result["sha256"] = digest.hexdigest()
-            return result
+            answer = None
+            if size <= WHOLE_BYTES:
+                with whole_files:
+                    content = read_whole(stream, descriptor)
+                    if content is not None:
+                        digest = new_hash()
+                        digest.update(content)
+                        answer = _answer(_Text(stream, descriptor, len(content), content), offset, limit)
+                        answer[0]["sha256"] = digest.hexdigest()
+                        remember(reader, place, digest.hexdigest())
+                        del content
+            if answer is None:
+                size = os.fstat(descriptor).st_size
+                answer = _answer(_Text(stream, descriptor, size, None), offset, limit)
         finally:
             os.close(descriptor)
+    # Only now, since a client that reads slowly holds up nobody else.
+    result, body = answer
+    for start in range(0, len(body), CHUNK_BYTES):
+        stream.send(body[start : start + CHUNK_BYTES])
+    return result
 
 
 def read_whole(stream: BlockingStream, descriptor: int) -> bytes | None:
@@ -91,23 +97,21 @@ def is_binary(sample: bytes) -> bool:
     return b"\0" in text or len(controls) * 10 > len(text)
 
 
-def _answer(stream: BlockingStream, text: _Text, offset: int, limit: int) -> Params:
+def _answer(text: _Text, offset: int, limit: int) -> tuple[Params, bytes]:
     sample = text.chunk(0)[:_SAMPLE_BYTES]
     media_type = _image_type(sample)
     if media_type is not None:
         result: Params = {"kind": "image", "media_type": media_type, "size": text.size, "sent": False}
-        if text.content is not None and text.size <= IMAGE_BYTES:
-            for start in range(0, text.size, CHUNK_BYTES):
-                stream.send(text.content[start : start + CHUNK_BYTES])
-            result["sent"] = True
-        return result
+        if text.content is None or text.size > IMAGE_BYTES:
+            return result, b""
+        return {**result, "sent": True}, text.content
     all_zero = text.content is not None and bool(sample) and not sample.strip(b"\0")
     if all_zero or is_binary(sample):
-        return {"kind": "binary", "size": text.size, "head": sample[:16].hex()}
-    return _lines(stream, text, offset, limit)
+        return {"kind": "binary", "size": text.size, "head": sample[:16].hex()}, b""
+    return _lines(text, offset, limit)
 
 
-def _lines(stream: BlockingStream, text: _Text, offset: int, limit: int) -> Params:
+def _lines(text: _Text, offset: int, limit: int) -> tuple[Params, bytes]:
     result: Params = {"kind": "text", "size": text.size, "first": offset, "total": text.total()}
     missing = 0
     if offset < 0:
@@ -120,10 +124,7 @@ def _lines(stream: BlockingStream, text: _Text, offset: int, limit: int) -> Para
     lines, position, at_end = ([], position, True) if missing else text.take(position, limit)
     if at_end and result["total"] is None and offset > 0:
         result["total"] = offset - 1 - missing + len(lines) + (missing > 0 and text.unended())
-    body = b"\n".join(lines)
-    for start in range(0, len(body), CHUNK_BYTES):
-        stream.send(body[start : start + CHUNK_BYTES])
-    return {**result, "lines": len(lines), "more": not at_end}
+    return {**result, "lines": len(lines), "more": not at_end}, b"\n".join(lines)
 
 
 def _image_type(head: bytes) -> str | None:

@@ -85,8 +85,8 @@ def answer(request: Params, output: Output) -> Params:
     if walk.problem:
         return {"problem": walk.problem}
     result = _Grep(request, walk, output).run() if request["pattern"] is not None else _glob(request, walk, output)
-    if walk.stopped:
-        result["stopped"] = walk.stopped
+    if walk.stopped or walk.cut:
+        result["stopped"] = walk.stopped or "entries"
     if walk.unreadable:
         result["unreadable"] = walk.unreadable
     return result
@@ -99,6 +99,7 @@ class _Walk:
         self.stopped = ""
         self.problem = ""
         self.unreadable = 0
+        self.cut = False
         self.ends = time.monotonic() + request["seconds"]
         self._entries = 0
         self._include = request["include_ignored"]
@@ -167,7 +168,7 @@ class _Walk:
                 for entry in entries:
                     self._entries += 1
                     if len(found) >= _DIRECTORY_ENTRIES:
-                        self.stopped = "entries"
+                        self.cut = True
                         break
                     if not is_part(entry.name):
                         found.append((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import grpc
@@ -10,6 +11,7 @@ import grpc
 from workspaced.v1 import discovery_pb2, tool_pb2
 from workspaced_server.api.access import Access, use
 from workspaced_server.api.answers import bad_page_token
+from workspaced_server.api.limits import MAX_REQUEST_BYTES
 from workspaced_server.api.pairs import check_id, pair_of
 from workspaced_server.api.stopping import Stops
 from workspaced_server.api.validation import Violations, page_size, seconds
@@ -24,6 +26,8 @@ from workspaced_server.tools.values import object_of
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _MAX_NAME: Final = 256
+# For errors of MCP servers, which are on the first page.
+_MARGIN_BYTES: Final = 1 << 20
 _MAX_SECONDS: Final = 366 * 86_400.0
 
 
@@ -64,8 +68,8 @@ class ToolServicer:
             start = next((index for index, tool in enumerate(tools, 1) if tool.name == after), -1)
             if start < 0:
                 raise bad_page_token()
-        page = tools[start : start + size]
-        more = start + size < len(tools)
+        page = list(_fitting(tools[start : start + size]))
+        more = start + len(page) < len(tools)
         return discovery_pb2.ListToolsResponse(
             tools=page,
             next_page_token=_token(page[-1].name) if more else "",
@@ -98,6 +102,16 @@ class ToolServicer:
                 )
                 result = await self._tools.call(handle, pair, asked, context.write)
         await context.write(tool_pb2.CallToolResponse(result=result))
+
+
+def _fitting(tools: Sequence[tool_pb2.Tool]) -> Iterator[tool_pb2.Tool]:
+    """The first of them, as many as a message holds; at least one."""
+    room = MAX_REQUEST_BYTES - _MARGIN_BYTES
+    for index, tool in enumerate(tools):
+        room -= tool.ByteSize() + 8
+        if room < 0 and index:
+            return
+        yield tool
 
 
 def _least(*values: float | None) -> float | None:

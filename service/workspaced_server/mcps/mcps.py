@@ -14,7 +14,7 @@ import structlog
 from workspaced.v1 import mcp_pb2
 from workspaced_server.errors import Code, FieldViolation, WorkspacedError, invalid
 from workspaced_server.guest.channel import ChannelLost
-from workspaced_server.mcps import failures
+from workspaced_server.mcps import agentscope, failures
 from workspaced_server.mcps.declarations import Declaration, Declarations, Declared, check_free, declaration
 from workspaced_server.mcps.failures import McpFailure
 from workspaced_server.mcps.instance import Instance, InstanceKey, allows
@@ -30,6 +30,7 @@ from workspaced_server.workspaces.record import now_us
 if TYPE_CHECKING:
     import mcp_types as types
 
+    from workspaced_server.guest.channel import GuestChannel
     from workspaced_server.mcps.connection import Connection, OnLog
     from workspaced_server.mcps.http import Trust
     from workspaced_server.workspaces.registry import Registry
@@ -42,6 +43,7 @@ _log = structlog.stdlib.get_logger("workspaced.mcps")
 
 # What an instance offered when it was closed for idleness is told for so long without starting it again.
 _REMEMBERED_SECONDS = 600.0
+_LOGGED_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,10 @@ class Mcps:
                 statuses.append(instance.status(declared.inherited))
         return statuses
 
+    async def names(self, handle: Handle, pair: Pair) -> list[str]:
+        """The names of the declared servers, in the order of declaration; starts nothing."""
+        return [item.name for item in (await self._declared(handle, pair)).mcps]
+
     async def tools(
         self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
     ) -> tuple[list[McpTool], list[mcp_pb2.McpError]]:
@@ -240,6 +246,17 @@ class Mcps:
         return await self._purge(handle.key, lambda other: other.agent_id == agent_id)
 
     # What transitions of a workspace mean here.
+
+    async def arriving(self, key: str, guest: GuestChannel) -> None:
+        """The workspace is about to be READY for the first time: what AgentScope declared in its directory is declared."""
+        found = await agentscope.read(guest)
+        if found is None:
+            return
+        count = sum(map(len, found.lists.values()))
+        _log.info("servers declared by AgentScope", workspace=key, lists=len(found.lists), servers=count)
+        for problem in found.problems[:_LOGGED_PROBLEMS]:
+            _log.warning("not taken over from AgentScope", workspace=key, problem=problem)
+        await self._declarations.adopt(key, found.lists)
 
     async def closing(self, key: str) -> None:
         """The workspace is about to be suspended: its instances end, what is declared stays."""

@@ -40,9 +40,7 @@ class McpTool(Protocol):
 class Mcps(Protocol):
     """The MCP servers of all workspaces."""
 
-    async def statuses(
-        self, handle: Handle, pair: Pair, *, start: bool, wait: float | None = None
-    ) -> list[mcp_pb2.McpStatus]: ...
+    async def names(self, handle: Handle, pair: Pair) -> list[str]: ...
 
     async def tools(
         self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
@@ -99,7 +97,7 @@ async def list_tools(
     mcps: Mcps, handle: Handle, pair: Pair, only: str, wait: float | None
 ) -> tuple[list[NamedTool], list[mcp_pb2.McpError]]:
     """The tools of all MCP servers, or of one, in their order, and what is missing."""
-    names = ServerNames(await _declared(mcps, handle, pair))
+    names = ServerNames(await mcps.names(handle, pair))
     found, errors = await mcps.tools(handle, pair, only, wait=wait)
     return _named(names, found), errors
 
@@ -108,7 +106,7 @@ async def find(mcps: Mcps, handle: Handle, pair: Pair, name: str, wait: float | 
     """The tool of that name; asks only servers that it can be of. Raises WorkspacedError MCP_UNAVAILABLE when one of
     them does not say.
     """
-    names = ServerNames(await _declared(mcps, handle, pair))
+    names = ServerNames(await mcps.names(handle, pair))
     missing: list[mcp_pb2.McpError] = []
     for server in names.candidates(name):
         found, errors = await mcps.tools(handle, pair, server, wait=wait)
@@ -180,10 +178,6 @@ async def _outcome(tool: NamedTool, call: Call, result: types.CallToolResult) ->
 def _structured(result: types.CallToolResult) -> dict[str, Any] | None:
     value = result.structured_content
     return value if isinstance(value, dict) else None
-
-
-async def _declared(mcps: Mcps, handle: Handle, pair: Pair) -> list[str]:
-    return [status.mcp.name for status in await mcps.statuses(handle, pair, start=False)]
 
 
 def _named(names: ServerNames, found: list[McpTool]) -> list[NamedTool]:

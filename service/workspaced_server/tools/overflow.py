@@ -12,8 +12,8 @@ from workspaced_server.partitions import Pair
 from workspaced_server.tools.outcome import Outcome, text_block
 from workspaced_server.tools.values import struct_of
 
-# For what is around the data in a message.
-_MARGIN_BYTES: Final = 16 << 10
+# Less for what is around it in a message.
+_MOST_BYTES: Final = MAX_REQUEST_BYTES - (16 << 10)
 
 
 class Offloads(Protocol):
@@ -48,7 +48,7 @@ class Overflow:
         if self._limit and len(data) > self._limit:
             _, stored = await self._offloads.data(self._handle, data, media_type, name)
             return content_pb2.ContentBlock(data=stored)
-        if len(data) > MAX_REQUEST_BYTES - _MARGIN_BYTES:
+        if len(data) > _MOST_BYTES:
             raise _too_large(len(data))
         return content_pb2.ContentBlock(data=content_pb2.DataBlock(media_type=media_type, bytes=data, name=name))
 
@@ -68,8 +68,9 @@ class Overflow:
             result.structured.CopyFrom(struct_of(outcome.structured))
         if self._limit:
             await self._store_text(result, state)
+            await self._store_data(result)
         size = result.ByteSize()
-        if size > MAX_REQUEST_BYTES - _MARGIN_BYTES:
+        if size > _MOST_BYTES:
             raise _too_large(size)
         return result
 
@@ -90,6 +91,19 @@ class Overflow:
                 path=stored.path, url=stored.url, size_bytes=stored.size_bytes, media_type=stored.media_type
             )
         )
+
+    async def _store_data(self, result: tool_pb2.ToolResult) -> None:
+        """Data blocks that fit a message one by one but not together, the largest first; then structured output."""
+        inline = [block for block in result.content if block.data.WhichOneof("source") == "bytes"]
+        for block in sorted(inline, key=lambda block: -len(block.data.bytes)):
+            if result.ByteSize() <= _MOST_BYTES:
+                return
+            data = block.data
+            _, stored = await self._offloads.data(self._handle, data.bytes, data.media_type, data.name)
+            block.data.CopyFrom(stored)
+        if result.ByteSize() > _MOST_BYTES and result.HasField("structured"):
+            result.ClearField("structured")
+            result.content.append(text_block("[the structured output is too large for a message and is left out]"))
 
 
 def _shorten(whole: bytes, limit: int, path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from workspaced.v1 import content_pb2
 from workspaced_server.api import answers
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.tools.guest import ask, explain
@@ -70,7 +71,11 @@ async def _search(call: Call, params: dict[str, object], path: str, nothing: str
     notes = list(_notes(result, seconds))
     if not text:
         text = nothing + "\n"
-    return said((text + "".join(f"[{note}]\n" for note in notes)).removesuffix("\n"))
+    outcome = said((text + "".join(f"[{note}]\n" for note in notes)).removesuffix("\n"))
+    if answers.text(result, "stopped") == "time":
+        outcome.is_error = True
+        outcome.state = content_pb2.TOOL_RESULT_STATE_INTERRUPTED
+    return outcome
 
 
 def _problem(path: str, problem: str) -> str:

@@ -25,8 +25,9 @@ from workspaced_server.tools.search import glob, grep
 from workspaced_server.tools.skill import Skills, skill
 from workspaced_server.tools.write import write
 
-# Beyond a tool's time, for its end to be told by itself.
-_MARGIN_SECONDS: Final = 10.0
+# Tools that end by themselves when their time is up, and tell what they have; this is how late they may be.
+_OWN_END_SECONDS: Final = 10.0
+_OWN_END: Final = frozenset(("Bash", "Glob", "Grep"))
 
 Run = Callable[[Call], Awaitable[Outcome]]
 
@@ -103,8 +104,9 @@ class Toolbox:
             data=data,
             stops=self._stops,
         )
-        # Tools end by themselves when their time is up, and tell what they have; this is for one that does not.
-        limit = None if request.timeout is None else request.timeout + _MARGIN_SECONDS
+        limit = request.timeout
+        if limit is not None and (request.name in _OWN_END or request.name not in by_name()):
+            limit += _OWN_END_SECONDS
         try:
             async with asyncio.timeout(limit):
                 outcome = await run(call)
