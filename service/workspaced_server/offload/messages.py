@@ -166,9 +166,9 @@ _KINDS: Final = frozenset(_WRITERS)
 
 def _read(line: Object) -> pb.Message:
     own = line.get(_OURS)
-    role = own.get("role") if isinstance(own, dict) else None
+    role = text_of(own.get("role")) if isinstance(own, dict) else ""
     if role not in _HOLDS:
-        role = line.get("role")
+        role = text_of(line.get("role"))
     content = line.get("content")
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
@@ -190,7 +190,7 @@ def _read_blocks(blocks: Any, values: Iterable[object]) -> None:
         if not isinstance(value, dict):
             raise ValueError("no block")
         block = blocks.add()
-        kind = value.get("type")
+        kind = text_of(value.get("type"))
         if kind not in _READERS:
             continue
         if kind not in ("tool_call", "tool_result"):
@@ -240,7 +240,7 @@ def _read_tool_call(block: pb.ToolCallBlock, value: Object) -> None:
 
 def _read_tool_result(block: pb.ToolResultBlock, value: Object) -> None:
     block.id, block.name = text_of(value.get("id")), text_of(value.get("name"))
-    block.state = _STATE_NUMBERS.get(value.get("state", ""), pb.TOOL_RESULT_STATE_SUCCESS)
+    block.state = _STATE_NUMBERS.get(text_of(value.get("state")), pb.TOOL_RESULT_STATE_SUCCESS)
     _read_parts(block.output, value.get("output"))
 
 
