@@ -64,7 +64,7 @@ def test_an_agent_that_is_killed_goes_on_where_it_was(server: ServerProcess) -> 
     with workspaced.sync.connect(server.address) as client:
         (info,) = client.list(labels={"user": user})
         ws = client.workspace(info.workspace_id)
-        assert ws.files.read(stored[1]).splitlines()[-1].strip() == b"2000"
+        assert b"2000" in ws.files.read(stored[1]).splitlines()
         kinds = {item.kind for item in ws.offload.list("s1")}
         assert {"context", "tool_result"} <= kinds
     third = agent(server, user)

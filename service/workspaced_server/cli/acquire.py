@@ -26,7 +26,7 @@ from .session import Session
     "-e", "--env", multiple=True, type=parse_variable, metavar="NAME[=VALUE]", help="Environment of every process."
 )
 @click.option(
-    "--lease", type=parse_time, default=60.0, metavar="TIME", help="How long the lease lasts; a minute if not given."
+    "--lease", type=parse_time, default="60s", metavar="TIME", help="How long the lease lasts; a minute if not given."
 )
 @click.option("--hold", is_flag=True, help="Keep it, renewing the lease, until Ctrl-C or the end of standard input.")
 @click.pass_obj

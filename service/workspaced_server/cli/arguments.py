@@ -92,8 +92,10 @@ class Command(click.Command):
 class ProgramCommand(Command):
     """A command whose last argument is a program with options of its own: nothing after its name is ours."""
 
+    own_arguments = 1
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, self._delimit(args, 1))
+        return super().parse_args(ctx, self._delimit(args, self.own_arguments))
 
     def _delimit(self, args: Sequence[str], own: int) -> list[str]:
         """``args`` with ``--`` before the first word that follows ``own`` positional ones."""

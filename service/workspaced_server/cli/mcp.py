@@ -47,7 +47,13 @@ def mcp(context: click.Context, workspace_id: str | None, agent_id: str | None, 
     session.run(lambda: serve(session, workspace_id, agent_id, session_id))
 
 
-@mcp.command(cls=ProgramCommand, name="add")
+class AddCommand(ProgramCommand):
+    """What follows the program's name is the program's."""
+
+    own_arguments = 2
+
+
+@mcp.command(cls=AddCommand, name="add")
 @workspace_argument
 @click.argument("name")
 @click.argument("program", nargs=-1, metavar="[PROGRAM ARG...]", type=click.UNPROCESSED)
@@ -68,7 +74,7 @@ def mcp(context: click.Context, workspace_id: str | None, agent_id: str | None, 
 @agent_option
 @session_option
 @click.pass_obj
-def add(session: Session, workspace_id: str, name: str, program: tuple[str, ...], /, **given: Any) -> None:
+def add(session: Session, /, workspace_id: str, name: str, program: tuple[str, ...], **given: Any) -> None:
     """Declare an MCP server and connect to it: a PROGRAM that runs in the workspace, or --http URL."""
     if bool(program) == bool(given["http"]):
         raise click.UsageError("give a program with its arguments, or --http URL")
@@ -161,7 +167,7 @@ def rm(
 @workspace_argument
 @click.argument("name")
 @click.argument("tool")
-@click.argument("values", metavar="[JSON | NAME=VALUE...]", nargs=-1)
+@click.argument("values", metavar="[JSON | NAME=TEXT | NAME:=JSON ...]", nargs=-1)
 @click.option("--timeout", type=parse_time, metavar="TIME", help="Stop the tool after this time.")
 @agent_option
 @session_option

@@ -59,10 +59,10 @@ def tools(
 @click.command(cls=Command)
 @workspace_argument
 @click.argument("name")
-@click.argument("values", metavar="[JSON | NAME=VALUE...]", nargs=-1)
+@click.argument("values", metavar="[JSON | NAME=TEXT | NAME:=JSON ...]", nargs=-1)
 @click.option("--timeout", type=parse_time, metavar="TIME", help="Stop the tool after this time.")
 @click.option(
-    "--offload-over", type=parse_size, default=0, metavar="SIZE", help="Store text beyond this in the workspace."
+    "--offload-over", type=parse_size, default="0", metavar="SIZE", help="Store text beyond this in the workspace."
 )
 @agent_option
 @session_option
@@ -77,7 +77,7 @@ def call(
     agent_id: str | None,
     session_id: str | None,
 ) -> int:
-    """Call a tool and show its result. Its input is one JSON object, or NAME=VALUE where VALUE is JSON or a text.
+    """Call a tool and show its result. Its input is one JSON object, or a NAME=TEXT or NAME:=JSON for each field.
 
     Exits with 1 when the tool reports an error. With --json each event is a line. Ctrl-C stops the tool.
     """
@@ -116,12 +116,13 @@ def _input(values: tuple[str, ...]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for value in values:
         field, equals, text = value.partition("=")
-        if not equals or not field:
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE; write a JSON object or NAME=VALUE")
+        name = field.removesuffix(":")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is not NAME=TEXT or NAME:=JSON; or write one JSON object")
         try:
-            made[field] = json.loads(text)
-        except ValueError:
-            made[field] = text
+            made[name] = text if name == field else json.loads(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{name} is no JSON: {error}") from error
     return made
 
 

@@ -88,7 +88,7 @@ class Watch:
 
 
 @click.command(cls=Command)
-@click.option("-d", "--delay", type=parse_time, default=2.0, metavar="TIME", help="Between looks; 2s if not given.")
+@click.option("-d", "--delay", type=parse_time, default="2s", metavar="TIME", help="Between looks; 2s if not given.")
 @click.option(
     "-n", "--count", type=click.IntRange(1), metavar="N", help="Look so many times; 1 when not on a terminal."
 )
