@@ -72,6 +72,9 @@ def describe(directory: int, session: str | None, name: str) -> Params | None:
         # A writable one was stored by somebody else, and its name need not be the hash of its content.
         return {**entry, "verified": not status.st_mode & 0o222}
     entry["session"] = session
+    label = _label(directory) if session[0] == "%" else None
+    if label is not None:
+        entry["label"] = label
     if kind == "tool_result":
         entry["tool_call_id"] = _tool_call_id(directory, name)
         return entry
@@ -123,7 +126,6 @@ def _below(
     except FileNotFoundError:
         return
     with closing(cursor):
-        label = None if session is None or session[0] != "%" else _label(cursor.directory)
         for name in sorted_names(stream, cursor, after):
             if not _is_text(name) or kind not in (None, _kind(session, name)):
                 continue
@@ -132,7 +134,7 @@ def _below(
             except FileNotFoundError:
                 continue
             if entry is not None:
-                yield entry if label is None else {**entry, "label": label}
+                yield entry
 
 
 def _kind(session: str | None, name: str) -> str | None:
