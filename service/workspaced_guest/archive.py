@@ -207,6 +207,9 @@ def expand(stream: BlockingStream, directory: int, limits: Limits, wanted: str, 
             # What the tree did not want.
             for _ in member.chunks:
                 pass
+        # What follows the tar's end says whether the compression is whole.
+        while reader.read(CHUNK_BYTES):
+            stream.check()
     got = incoming.finish()
     if sha256 is not None and got != sha256:
         raise Fault("DATA_LOSS", "HASH_MISMATCH", "what arrived has another SHA-256 than was announced", found=got)

@@ -43,7 +43,7 @@ _MESSAGE_BYTES = 16 * 1024
 _MAX_FILES = 1000
 _MAX_PATHS_BYTES = 512 * 1024
 _ATTEMPTS = 5
-_FRONT = re.compile(rb"(?:\xef\xbb\xbf)?\s*^-{3,}[ \t]*\r?\n(.*?)^-{3,}[ \t]*\r?$", re.DOTALL | re.MULTILINE)
+_FRONT = re.compile(rb"(?:\xef\xbb\xbf)?\s*-{3,}[ \t]*\r?\n(.*?)^-{3,}[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 

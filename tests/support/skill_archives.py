@@ -78,7 +78,6 @@ def tar_bomb() -> bytes:
 
 def lying_tar_bomb() -> bytes:
     """The zeros of 10 GB as a row of members that fit each."""
-    member = tar_header(b"a/%d" % 1, b"0", 400 << 20)
     megabytes = gzip.compress(bytes(10 << 20), 9) * 40
     head = gzip.compress(tar_member("SKILL.md", skill_md()), 1)
     return head + b"".join(
@@ -165,7 +164,7 @@ def windows_zip(files: Mapping[str, bytes], wrapper: str = "") -> bytes:
 
 
 def macos_zip(files: Mapping[str, bytes], wrapper: str) -> bytes:
-    """As the Finder compresses a folder: sizes behind the content, UTF-8 without its flag, Unix times, and the litter."""
+    """As the Finder compresses a folder: sizes behind the content, UTF-8 without its flag, Unix times, and litter."""
     extra = struct.pack("<2H2L2H", 0x5855, 12, 1_700_000_000, 1_700_000_000, 501, 20)
     double = struct.pack(">2L16sH", 0x00051607, 0x00020000, b"Mac OS X        ", 2) + bytes(50)
     members = [ZipMember(f"{wrapper}/".encode(), mode=0o40755, method=0, extra=extra)]
@@ -195,9 +194,7 @@ def million_members() -> bytes:
     count = 1_000_000
     directory = central * count
     at = len(local)
-    end64 = struct.pack(
-        "<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, len(directory), at
-    )
+    end64 = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, len(directory), at)
     locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, at + len(directory), 1)
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
     return local + directory + end64 + locator + end

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import grpc
 
 from tests.support.real_guest import WORKSPACE
+from workspaced import errors
+from workspaced.first_status import FirstStatus
 from workspaced.v1 import (
     discovery_pb2,
     discovery_pb2_grpc,
@@ -17,6 +21,16 @@ from workspaced.v1 import (
 )
 
 _CHUNK = 256 * 1024
+
+T = TypeVar("T")
+
+
+async def answer(call: Awaitable[T]) -> T:
+    """The answer of a call. Raises workspaced.WorkspacedError."""
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise errors.from_rpc(error) from None
 
 
 @dataclass
@@ -46,32 +60,34 @@ class SkillClient:
             workspace_id=self.workspace_id, agent_id=self.agent_id, format=archive_format, replace=replace,
             sha256=sha256, max_expanded_bytes=max_expanded_bytes,
         )  # fmt: skip
-
-        async def requests() -> AsyncIterator[management_pb2.AddSkillRequest]:
-            yield management_pb2.AddSkillRequest(start=start)
-            for at in range(0, len(archive), chunk):
-                yield management_pb2.AddSkillRequest(chunk=archive[at : at + chunk])
-
-        answer: management_pb2.AddSkillResponse = await management_pb2_grpc.ManagementServiceStub(
-            self.channel
-        ).AddSkill(requests())
-        return answer
+        call = management_pb2_grpc.ManagementServiceStub(self.channel).AddSkill()
+        status = FirstStatus(call)
+        try:
+            try:
+                await call.write(management_pb2.AddSkillRequest(start=start))
+                for at in range(0, len(archive), chunk):
+                    await call.write(management_pb2.AddSkillRequest(chunk=archive[at : at + chunk]))
+                await call.done_writing()
+            except asyncio.InvalidStateError:
+                pass  # answered already
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise await status.error(error) from None
+        finally:
+            call.cancel()
 
     async def list(self, page_size: int = 0, page_token: str = "") -> discovery_pb2.ListSkillsResponse:
         """One page."""
         request = discovery_pb2.ListSkillsRequest(
             workspace_id=self.workspace_id, agent_id=self.agent_id, page_size=page_size, page_token=page_token
         )
-        answer: discovery_pb2.ListSkillsResponse = await discovery_pb2_grpc.DiscoveryServiceStub(
-            self.channel
-        ).ListSkills(request)
-        return answer
+        return await answer(discovery_pb2_grpc.DiscoveryServiceStub(self.channel).ListSkills(request))
 
     async def names(self) -> list[str]:
         """Names of the first page, which has no problems."""
-        answer = await self.list(page_size=1000)
-        assert not answer.problems, answer.problems
-        return [skill.name for skill in answer.skills]
+        found = await self.list(page_size=1000)
+        assert not found.problems, found.problems
+        return [skill.name for skill in found.skills]
 
     async def problems(self) -> dict[str, str]:
         """Reasons by the last component of the path."""
@@ -80,23 +96,20 @@ class SkillClient:
     async def get(self, name: str) -> discovery_pb2.GetSkillResponse:
         """One skill."""
         request = discovery_pb2.GetSkillRequest(workspace_id=self.workspace_id, agent_id=self.agent_id, name=name)
-        answer: discovery_pb2.GetSkillResponse = await discovery_pb2_grpc.DiscoveryServiceStub(self.channel).GetSkill(
-            request
-        )
-        return answer
+        return await answer(discovery_pb2_grpc.DiscoveryServiceStub(self.channel).GetSkill(request))
 
     async def remove(self, name: str, *, allow_missing: bool = False) -> bool:
         """Remove one; whether there was one."""
         request = management_pb2.RemoveSkillRequest(
             workspace_id=self.workspace_id, agent_id=self.agent_id, name=name, allow_missing=allow_missing
         )
-        answer = await management_pb2_grpc.ManagementServiceStub(self.channel).RemoveSkill(request)
-        return bool(answer.removed)
+        return (await answer(management_pb2_grpc.ManagementServiceStub(self.channel).RemoveSkill(request))).removed
 
     async def instructions(self, session_id: str | None = None) -> str:
         """The text."""
         request = discovery_pb2.GetInstructionsRequest(
             workspace_id=self.workspace_id, agent_id=self.agent_id, session_id=session_id
         )
-        answer = await discovery_pb2_grpc.DiscoveryServiceStub(self.channel).GetInstructions(request)
-        return str(answer.instructions)
+        return (
+            await answer(discovery_pb2_grpc.DiscoveryServiceStub(self.channel).GetInstructions(request))
+        ).instructions

@@ -118,9 +118,10 @@ def _violations(paths: Sequence[str], roots: Sequence[Path]) -> list[FieldViolat
             found.append(FieldViolation(field, f"cannot be read: {error.strerror}"))
             continue
         for known, key, what in ((names, name, "name"), (directories, Path(path).name, "directory's name")):
-            other = known.setdefault(folded(key), path)
-            if other != path:
-                found.append(FieldViolation(field, f"has the same {what} as {other!r}"))
+            if folded(key) in known:
+                found.append(FieldViolation(field, f"has the same {what} as {known[folded(key)]!r}"))
+                break
+            known[folded(key)] = path
     return found
 
 
