@@ -31,7 +31,8 @@ LINE_BYTES = 2000
 OUTPUT_BYTES = 128 * 1024
 _MAX_LINES = 10_000
 _SAMPLE_BYTES = 8192
-_TEXT_CONTROLS = b"\a\b\t\n\v\f\r\x1b"
+# All bytes but the control characters that no text has.
+_TEXT = bytes(set(range(32, 256)) | set(b"\a\b\t\n\v\f\r\x1b"))
 _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -93,8 +94,7 @@ def read_whole(stream: BlockingStream, descriptor: int) -> bytes | None:
 def is_binary(sample: bytes) -> bool:
     """Whether the beginning of a file is that of no text. Zeros at either end are holes, which logs may have."""
     text = sample.strip(b"\0")
-    controls = text.translate(None, bytes(set(range(256)) - set(range(32)) | set(_TEXT_CONTROLS)))
-    return b"\0" in text or len(controls) * 10 > len(text)
+    return b"\0" in text or len(text.translate(None, _TEXT)) * 10 > len(text)
 
 
 def _answer(text: _Text, offset: int, limit: int) -> tuple[Params, bytes]:

@@ -238,18 +238,22 @@ class _Grep:
 
     def _file(self, path: str, shown: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb", buffering=0) as file:
-            sample = os.pread(descriptor, _SAMPLE_BYTES, 0)
-            if is_binary(sample) or (sample and not sample.strip(b"\0") and os.fstat(descriptor).st_size < 1 << 24):
+        try:
+            sample = os.read(descriptor, _SAMPLE_BYTES)
+            whole = len(sample) < _SAMPLE_BYTES and not os.read(descriptor, 1)
+            if not sample or is_binary(sample) or (whole and not sample.strip(b"\0")):
                 return
-            if self.multiline:
-                content = file.read(_MULTILINE_BYTES + 1) or b""
-                if len(content) > _MULTILINE_BYTES:
-                    self.skipped += 1
-                    return
-                self._whole(shown, content.decode("utf-8", "replace"))
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            if not self.multiline:
+                self._lines(shown, iter((sample,)) if whole else _pieces(descriptor))
+                return
+            content = sample if whole else _read_up_to(descriptor, _MULTILINE_BYTES + 1)
+            if len(content) > _MULTILINE_BYTES:
+                self.skipped += 1
             else:
-                self._lines(shown, _pieces(file.fileno()))
+                self._whole(shown, content.decode("utf-8", "replace"))
+        finally:
+            os.close(descriptor)
 
     def _lines(self, shown: str, pieces: Iterator[bytes]) -> None:
         """Line by line, with what is around a match."""
@@ -356,6 +360,14 @@ class _Group:
                 ("…" if start else "") + line[start : start + _COLUMNS] + ("…" if start + _COLUMNS < len(line) else "")
             )
         grep.output.line(f"{self._shown}{mark}{number}{mark}{line}")
+
+
+def _read_up_to(descriptor: int, count: int) -> bytes:
+    """What follows in the file, at most `count` bytes."""
+    found = bytearray()
+    while len(found) < count and (data := os.read(descriptor, min(_CHUNK_BYTES, count - len(found)))):
+        found += data
+    return bytes(found)
 
 
 def _pieces(descriptor: int) -> Iterator[bytes]:
