@@ -96,12 +96,9 @@ async def write(directory: str, node_path: str) -> None:
                 block = ToolResultBlock(id="call-9", name="Bash", output=output, state="success")
                 await workspace.offload_tool_result(SESSION, block)
 
-            everything = StdioMCPConfig(
-                command="mcp-server-everything", args=["stdio"], env={"PATH": node_path, "K": "s3"}
-            )
-            files = StdioMCPConfig(
-                command="mcp-server-filesystem", args=[directory], env={"PATH": node_path}, cwd=directory
-            )
+            env = {"PATH": node_path, "KEY": "s3cret"}
+            everything = StdioMCPConfig(command="mcp-server-everything", args=["stdio"], env=env)
+            files = StdioMCPConfig(command="mcp-server-filesystem", args=[directory], env=env, cwd=directory)
             remote = HttpMCPConfig(url="https://mcp.example.org/v1/mcp", headers={"Authorization": "Bearer t0ken"})
             older = HttpMCPConfig(url="http://127.0.0.1:9/sse?k=v", timeout=None)
             clients = [

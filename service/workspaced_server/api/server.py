@@ -97,6 +97,7 @@ class ApiServer:
         mcps = Mcps(workspaces.registry, config.mcp, config.state_dir / "mcp.key", workspaces.owner_of)
         self._mcps = mcps
         workspaces.transitions.observers.append(mcps)
+        workspaces.transitions.arrivals.append(mcps.arriving)
         workspaces.spec_checks.append(SeedChecker(config.seed_skill_roots))
         servicers: tuple[object, ...] = (
             LifecycleServicer(workspaces),

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from workspaced.v1 import mcp_pb2
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.guest.channel import GuestChannel
+from workspaced_server.mcps.declarations import MAX_DECLARED
 from workspaced_server.partitions import ID_RULE, Pair, is_id
 from workspaced_server.workspaces.mcp_rules import check_mcp
 
@@ -82,6 +83,8 @@ def _read_list(agent: str, session: str, entries: list[Any], found: Found) -> No
     mcps = found.lists.setdefault(Pair(agent or None, session or None), [])
     for index, entry in enumerate(entries):
         try:
+            if len(mcps) == MAX_DECLARED:
+                raise ValueError(f"there are {MAX_DECLARED} before it")
             mcp = _mcp(entry)
             if any(mcp.name == other.name for other in mcps):
                 raise ValueError("name: is the name of another one before it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -132,6 +132,22 @@ class Declarations:
             return removed
 
         return await self._change(workspace, pair, defaults, change)
+
+    async def adopt(self, workspace: str, lists: Mapping[Pair, Sequence[mcp_pb2.Mcp]]) -> None:
+        """Store lists that were made elsewhere. A pair that has one already keeps its own."""
+
+        def work(connection: sa.Connection) -> None:
+            for pair, mcps in lists.items():
+                if self._read(connection, workspace, pair, lock=True) is None:
+                    rows = [self._row(connection, declaration(mcp)) for mcp in mcps]
+                    agent, session = pair.agent_id or "", pair.session_id or ""
+                    values = {"workspace": workspace, "agent": agent, "session": session, "mcps": rows}
+                    connection.execute(mcp_lists.insert().values(values))
+
+        try:
+            await self._registry.transact(work)
+        finally:
+            self.forget_cached(workspace)
 
     async def forget(self, workspace: str, matches: Callable[[Pair], bool]) -> int:
         """Forget the lists of these pairs, which have the defaults again; returns how many servers they held."""

@@ -248,7 +248,7 @@ class Mcps:
     # What transitions of a workspace mean here.
 
     async def arriving(self, key: str, guest: GuestChannel) -> None:
-        """The workspace is about to be READY for the first time: what AgentScope declared in its directory is declared."""
+        """The workspace is about to be READY for the first time: what AgentScope declared in its directory is kept."""
         found = await agentscope.read(guest)
         if found is None:
             return
