@@ -85,6 +85,7 @@ class Connection:
         self._closing = asyncio.Event()
         self._leaving = False  # the session has ended; why is being found out
         self._refusal = ""
+        self._forgotten = False  # the server answers that it does not know the session
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.opened.add_done_callback(_retrieved)
         self._task = asyncio.create_task(self._run(), name=f"mcp-{declaration.name}")
@@ -124,7 +125,10 @@ class Connection:
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED and await self._is_ending():
                 raise self._why() from error
-            if error.code == types.INVALID_REQUEST and error.message == "Session terminated":
+            if error.code == types.CONNECTION_CLOSED and error.message.startswith("SSE stream "):
+                # What the SDK says of the answer's own connection; the session may go on.
+                raise McpFailure("MCP_CRASHED", "the connection broke before it answered", steady=True) from error
+            if self._forgotten:
                 self.fail(McpFailure("MCP_CRASHED", "it has forgotten the session", steady=True))
                 await self.wait_closed()
                 raise self._why() from error
@@ -260,13 +264,10 @@ class Connection:
     async def _run_http(self) -> None:
         context = await self._trust.context()
         declared = self.declaration.mcp.http
-        sse = http.is_sse(declared)
 
-        def on_refusal(method: str, status: int) -> None:
+        def on_refusal(status: int, named_session: bool) -> None:
             self._refusal = f"it answered HTTP {status}"
-            if sse and method == "POST":
-                # This transport would leave the request waiting for ever.
-                self.fail(McpFailure("MCP_CONNECT_FAILED", self._refusal))
+            self._forgotten = self._forgotten or (named_session and status == 404)
 
         guard = asyncio.create_task(self._leave_soon(asyncio.current_task()))
         failure: Exception | None = None
@@ -274,12 +275,14 @@ class Connection:
             async with AsyncExitStack() as stack:
                 try:
                     async with asyncio.timeout(self.call_timeout):
+                        most = self._settings.max_message_bytes
                         reader, writer = await http.open_http(
-                            stack, self._place.guest, declared, context, self._settings.max_message_bytes, on_refusal
+                            stack, self._place.guest, declared, context, most, on_refusal, self.fail
                         )
                 except TimeoutError:
                     raise _late(self.call_timeout) from None
                 failure = await self._serve(reader, writer, reader.ended)
+                failure = failure or getattr(reader, "failure", None)
         except asyncio.CancelledError:
             if not self._closing.is_set():
                 raise

@@ -1,4 +1,4 @@
-"""MCP over HTTP: the SDK's two transports, with an HTTP client whose connections start inside the workspace."""
+"""MCP over HTTP, by an HTTP client whose connections start inside the workspace."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 import httpcore2
 import httpx2
-from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from workspaced.v1 import mcp_pb2
 from workspaced_server.mcps.dial import WorkspaceNetwork
 from workspaced_server.mcps.failures import McpFailure
+from workspaced_server.mcps.sse import sse_streams
 
 if TYPE_CHECKING:
     import ssl
@@ -34,10 +34,11 @@ class _TooLarge(httpx2.StreamError):
 
 
 class GuestTransport(httpx2.AsyncHTTPTransport):
-    """Sends requests by the network of a workspace. ``on_refusal`` is told the status of answers that are errors."""
+    """Sends requests by the network of a workspace. ``on_refusal`` is told the status of answers that are
+    errors, and whether the request named a session."""
 
     def __init__(
-        self, guest: GuestChannel, context: ssl.SSLContext, max_bytes: int, on_refusal: Callable[[str, int], None]
+        self, guest: GuestChannel, context: ssl.SSLContext, max_bytes: int, on_refusal: Callable[[int, bool], None]
     ) -> None:
         super().__init__(verify=context, trust_env=False)
         # The class takes no network of its own, its pool does.
@@ -55,7 +56,7 @@ class GuestTransport(httpx2.AsyncHTTPTransport):
         """Send, and bound what comes back. Event streams are bounded event by event, by who reads them."""
         response = await super().handle_async_request(request)
         if response.status_code >= 400:
-            self._on_refusal(request.method, response.status_code)
+            self._on_refusal(response.status_code, "mcp-session-id" in request.headers)
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
             # It was asked not to; a few bytes could expand to anything.
             await response.aclose()
@@ -154,33 +155,23 @@ async def open_http(
     http: mcp_pb2.McpHttp,
     context: ssl.SSLContext,
     max_bytes: int,
-    on_refusal: Callable[[str, int], None],
-) -> tuple[WatchedReader, Any]:
-    """Open the transport within the stack, and return its streams. Raises httpx2.HTTPError, also out of the stack."""
-    transport = GuestTransport(guest, context, max_bytes, on_refusal)
+    on_refusal: Callable[[int, bool], None],
+    on_failure: Callable[[McpFailure], None],
+) -> tuple[Any, Any]:
+    """Open the transport within the stack, and return its streams; the first has an event ``ended``.
+
+    Raises McpFailure, httpx2.HTTPError, also out of the stack.
+    """
     client = httpx2.AsyncClient(
-        transport=transport,
+        transport=GuestTransport(guest, context, max_bytes, on_refusal),
         headers={**http.headers, "Accept-Encoding": "identity"},
         timeout=None,  # how long it may take is the caller's to say
         trust_env=False,
     )
-    ended = asyncio.Event()
-
-    def factory(
-        headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
-    ) -> httpx2.AsyncClient:
-        return client
-
-    if is_sse(http):
-        reader, writer = await stack.enter_async_context(sse_client(http.url, httpx_client_factory=factory))
-    else:
-        await stack.enter_async_context(client)
-        reader, writer = await stack.enter_async_context(
-            streamable_http_client(http.url, http_client=client, max_sse_event_size=max_bytes)
-        )
-    return WatchedReader(reader, ended), writer
-
-
-def is_sse(declared: mcp_pb2.McpHttp) -> bool:
-    """Whether it is the older transport."""
-    return declared.kind == mcp_pb2.MCP_HTTP_KIND_SSE
+    await stack.enter_async_context(client)
+    if http.kind == mcp_pb2.MCP_HTTP_KIND_SSE:
+        return await stack.enter_async_context(sse_streams(client, http.url, max_bytes, on_failure))
+    reader, writer = await stack.enter_async_context(
+        streamable_http_client(http.url, http_client=client, max_sse_event_size=max_bytes)
+    )
+    return WatchedReader(reader, asyncio.Event()), writer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from workspaced_guest import wire
@@ -172,13 +172,16 @@ class PipeWriter:
             raise anyio.ClosedResourceError
         if self._waiting >= _MAX_UNREAD_MESSAGES or self._unread + len(data) > _MAX_UNREAD_BYTES:
             raise anyio.BrokenResourceError
-        if len(data) <= wire.MAX_DATA:
+        blocked = self._lock.locked()
+        if len(data) <= wire.MAX_DATA and not blocked:
             await self._write(data)  # one frame, which is sent or not
             return
         task = asyncio.create_task(self._write(data))
         self._long.add(task)
-        task.add_done_callback(self._long.discard)
-        await asyncio.shield(task)
+        task.add_done_callback(self._written)
+        if not (blocked and isinstance(item.message, JSONRPCNotification)):
+            # Whoever only wants to tell, above all that a call was cancelled, does not wait for a server that is stuck.
+            await asyncio.shield(task)
 
     async def aclose(self) -> None:
         """Nothing more is sent."""
@@ -194,6 +197,11 @@ class PipeWriter:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._long.discard(task)
+        if not task.cancelled():
+            task.exception()  # who waits for it has it; a notification that is lost with its server is no loss
 
     async def _write(self, data: bytes) -> None:
         self._waiting += 1

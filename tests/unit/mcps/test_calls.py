@@ -11,9 +11,9 @@ import mcp_types as types
 import pytest
 
 from tests.support.real_guest import Handle
-from tests.unit.mcps.conftest import Start, stdio, with_defaults
+from tests.unit.mcps.conftest import HOSTILE, Start, stdio, with_defaults
 from workspaced.v1 import mcp_pb2
-from workspaced_server.errors import WorkspacedError
+from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.mcps.mcps import Mcps
 from workspaced_server.partitions import Pair
 
@@ -92,19 +92,20 @@ async def test_a_cancelled_call_is_cancelled_in_the_server_which_stays_usable(
     assert json.loads(await call(mcps, handle, "where"))["pid"] == before
 
 
-async def test_call_timeout_and_the_callers_own(mcps: Mcps, handle: Handle, tmp_path: Path) -> None:
-    mcp = stdio("m")
-    mcp.call_timeout.FromMilliseconds(2500)
+async def test_call_timeout_and_the_callers_own(mcps: Mcps, handle: Handle) -> None:
+    mcp = stdio("m", "patient", program=HOSTILE)
+    mcp.call_timeout.FromSeconds(3)
     await mcps.add(handle, PAIR, mcp)
-    for timeout in (None, 0.2):
-        mark = tmp_path / f"mark-{timeout}"
+    mark = Path(handle.workdir) / "cancelled"
+    for timeout, expected in ((None, "x"), (0.2, "xx")):
         with pytest.raises(WorkspacedError) as caught:
-            await mcps.call(handle, PAIR, "m", "slow", {"seconds": 60, "mark": str(mark)}, timeout=timeout)
-        assert caught.value.reason == "MCP_TIMEOUT"
+            await mcps.call(handle, PAIR, "m", "go", {}, timeout=timeout)
+        assert (caught.value.code, caught.value.reason) == (Code.DEADLINE_EXCEEDED, "MCP_TIMEOUT")
         async with asyncio.timeout(5):
-            while not mark.exists() or mark.read_text() != "cancelled":
+            while not mark.exists() or mark.read_text() != expected:
                 await asyncio.sleep(0.01)
-    assert await call(mcps, handle, "echo", text="x") == "x"
+    (status,) = await mcps.statuses(handle, PAIR, start=False)
+    assert status.state == mcp_pb2.MCP_STATE_READY
 
 
 async def test_kinds_of_results(mcps: Mcps, handle: Handle) -> None:
