@@ -44,7 +44,6 @@ _MAX_FILES = 1000
 _MAX_PATHS_BYTES = 512 * 1024
 _ATTEMPTS = 5
 _FRONT = re.compile(rb"(?:\xef\xbb\xbf)?\s*-{3,}[ \t]*\r?\n(.*?)^-{3,}[ \t]*\r?$", re.DOTALL | re.MULTILINE)
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def list_skills(guest: Guest, stream: BlockingStream, params: Params) -> Params:
@@ -172,8 +171,9 @@ def _equip(stream: BlockingStream, skills: int, name: str, seeded: bool) -> int 
     """
     try:
         return os.open(name, OPEN_DIRECTORY, dir_fd=skills)
-    except FileNotFoundError:
-        pass
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise from_os_error(error, f"skills/{name}") from error
     try:
         with _opened(skills, _SEED) as seed:
             empty = not any(not entry.startswith(".") for entry in os.listdir(seed))

@@ -37,7 +37,7 @@ class ScriptedGuest:
 class ScriptedStream:
     """Every call of the operation is a step; at step `cancel_at` the client has gone. `on_step` sees each number."""
 
-    data: Iterable[bytes] = ()
+    data: Iterable[bytes | dict[str, Any]] = ()
     cancel_at: int | None = None
     on_step: Callable[[int], None] | None = None
     sent: bytearray = field(default_factory=bytearray)
@@ -71,6 +71,11 @@ class ScriptedStream:
         self.messages.append(message)
 
     def receive(self) -> bytes | None:
+        item = self.receive_item()
+        assert not isinstance(item, dict)
+        return item
+
+    def receive_item(self) -> bytes | dict[str, Any] | None:
         self.check()
         return self._incoming.popleft() if self._incoming else None
 

@@ -49,7 +49,7 @@ class SkillClient:
         self,
         archive: bytes,
         *,
-        archive_format: skill_pb2.SkillArchiveFormat = skill_pb2.SKILL_ARCHIVE_FORMAT_UNSPECIFIED,
+        archive_format: skill_pb2.SkillArchiveFormat.ValueType = skill_pb2.SKILL_ARCHIVE_FORMAT_UNSPECIFIED,
         replace: bool = False,
         sha256: str = "",
         max_expanded_bytes: int = 0,
@@ -76,7 +76,7 @@ class SkillClient:
         finally:
             call.cancel()
 
-    async def list(self, page_size: int = 0, page_token: str = "") -> discovery_pb2.ListSkillsResponse:
+    async def page(self, page_size: int = 0, page_token: str = "") -> discovery_pb2.ListSkillsResponse:
         """One page."""
         request = discovery_pb2.ListSkillsRequest(
             workspace_id=self.workspace_id, agent_id=self.agent_id, page_size=page_size, page_token=page_token
@@ -85,13 +85,13 @@ class SkillClient:
 
     async def names(self) -> list[str]:
         """Names of the first page, which has no problems."""
-        found = await self.list(page_size=1000)
+        found = await self.page(page_size=1000)
         assert not found.problems, found.problems
         return [skill.name for skill in found.skills]
 
     async def problems(self) -> dict[str, str]:
         """Reasons by the last component of the path."""
-        return {problem.path.rpartition("/")[2]: problem.reason for problem in (await self.list()).problems}
+        return {problem.path.rpartition("/")[2]: problem.reason for problem in (await self.page()).problems}
 
     async def get(self, name: str) -> discovery_pb2.GetSkillResponse:
         """One skill."""
