@@ -75,6 +75,7 @@ class Instances:
         if before is not None and before is not instance:
             before.retire(failures.ended(instance.key.name, "it was declared anew"))
         self._known[instance.key] = instance
+        self._keep_house()
 
     @asynccontextmanager
     async def use(self, instance: Instance, place: Place) -> AsyncIterator[Connection]:
@@ -170,9 +171,9 @@ class Instances:
             next_due = now + _LONGEST_SLEEP
             for instance in live:
                 limit = self._idle_limit(instance)
-                if instance.uses or not limit:
+                if not limit:
                     continue
-                due = instance.used_at + limit
+                due = now + limit if instance.uses else instance.used_at + limit
                 if due <= now:
                     instance.stop()
                 else:
