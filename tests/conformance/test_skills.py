@@ -459,7 +459,7 @@ async def test_agents_have_partitions_of_their_own(ws: workspaced.Workspace, ski
     assert sorted((await run(ws, "ls skills")).split()) == ["%64efault", "default", "one"]
     for bad in ("", "../one", ".seed", "a/b"):
         with pytest.raises(workspaced.WorkspacedError) as caught:
-            await skills.of(bad).list()
+            await skills.of(bad).page()
         assert caught.value.reason == "ARGUMENT_INVALID"
     # A partition that is a link leads nowhere.
     await run(ws, "ln -s /etc skills/two; ln -s one skills/three")
