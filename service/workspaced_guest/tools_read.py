@@ -30,7 +30,8 @@ IMAGE_BYTES = 3 << 20
 LINE_BYTES = 2000
 OUTPUT_BYTES = 128 * 1024
 _MAX_LINES = 10_000
-_SAMPLE_BYTES = 8192
+SAMPLE_BYTES = 8192
+_HOLE_BYTES = 512
 # All bytes but the control characters that no text has.
 _TEXT = bytes(set(range(32, 256)) | set(b"\a\b\t\n\v\f\r\x1b"))
 _IMAGES = (
@@ -92,13 +93,17 @@ def read_whole(stream: BlockingStream, descriptor: int) -> bytes | None:
 
 
 def is_binary(sample: bytes) -> bool:
-    """Whether the beginning of a file is that of no text. Zeros at either end are holes, which logs may have."""
-    text = sample.strip(b"\0")
+    """Whether the first 8 KiB of a file are those of no text. Zeros may be a hole, which a log may have."""
+    text = sample
+    if sample.startswith(bytes(_HOLE_BYTES)):
+        text = text.lstrip(b"\0")
+    if len(sample) == SAMPLE_BYTES:
+        text = text.rstrip(b"\0")
     return b"\0" in text or len(text.translate(None, _TEXT)) * 10 > len(text)
 
 
 def _answer(text: _Text, offset: int, limit: int) -> tuple[Params, bytes]:
-    sample = text.chunk(0)[:_SAMPLE_BYTES]
+    sample = text.chunk(0)[:SAMPLE_BYTES]
     media_type = _image_type(sample)
     if media_type is not None:
         result: Params = {"kind": "image", "media_type": media_type, "size": text.size, "sent": False}

@@ -16,7 +16,7 @@ from .glob import Glob
 from .parts import is_part
 from .paths import join_shown, shown_path
 from .tools_ignore import Ignore, above
-from .tools_read import is_binary
+from .tools_read import SAMPLE_BYTES, is_binary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _ENTRIES = 2_000_000
 _DIRECTORY_ENTRIES = 250_000
 _CHUNK_BYTES = 1 << 20
 _MULTILINE_BYTES = 16 << 20
-_SAMPLE_BYTES = 8192
 _COLUMNS = 500
 
 
@@ -239,9 +238,9 @@ class _Grep:
     def _file(self, path: str, shown: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            sample = os.read(descriptor, _SAMPLE_BYTES)
-            whole = len(sample) < _SAMPLE_BYTES and not os.read(descriptor, 1)
-            if not sample or is_binary(sample) or (whole and not sample.strip(b"\0")):
+            sample = os.read(descriptor, SAMPLE_BYTES)
+            whole = len(sample) < SAMPLE_BYTES and not os.read(descriptor, 1)
+            if not sample or is_binary(sample):
                 return
             os.lseek(descriptor, 0, os.SEEK_SET)
             if not self.multiline:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import grpc
 
 from workspaced.v1 import discovery_pb2, tool_pb2
+from workspaced_server.api import answers
 from workspaced_server.api.access import Access, use
-from workspaced_server.api.answers import bad_page_token
 from workspaced_server.api.limits import MAX_REQUEST_BYTES
 from workspaced_server.api.pairs import check_id, pair_of
 from workspaced_server.api.stopping import Stops
@@ -67,7 +67,7 @@ class ToolServicer:
         if after:
             start = next((index for index, tool in enumerate(tools, 1) if tool.name == after), -1)
             if start < 0:
-                raise bad_page_token()
+                raise answers.bad_page_token()
         page = list(_fitting(tools[start : start + size]))
         more = start + len(page) < len(tools)
         return discovery_pb2.ListToolsResponse(
@@ -124,7 +124,7 @@ def _token(name: str) -> str:
 
 def _after(token: str) -> str:
     """The name of the last tool of the page before. Raises WorkspacedError."""
-    try:
-        return urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4)).decode()
-    except ValueError:
-        raise bad_page_token() from None
+    name = answers.guest_page_token(token)
+    if token and not name:
+        raise answers.bad_page_token()
+    return name

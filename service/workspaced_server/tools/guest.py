@@ -41,6 +41,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "LINK_LOOP": "{path}: symbolic links lead in a circle.",
     "READ_ONLY": "{path}: the file system is read-only.",
     "FILE_BUSY": "{path} is in use by the system.",
+    "PROCESS_NOT_FOUND": "There is no process {path}: it was never started, or ended more than ten minutes ago.",
     "DISK_FULL": "{path}: there is no space left on the disk. Nothing was changed.",
 }
 

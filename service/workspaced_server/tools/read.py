@@ -33,7 +33,7 @@ async def read(call: Call) -> Outcome:
         params = {"reader": call.reader, "path": path, "offset": offset, "limit": limit}
         data, result = await ask(call.handle, "tool.read", params)
     except WorkspacedError as error:
-        return failed(explain(error, path))
+        return failed(explain(error, path.removeprefix(PROCESS_SCHEME)))
     match answers.text(result, "kind"):
         case "image":
             return await _image(call, path, data, result)
