@@ -110,6 +110,8 @@ class OneWorkspace:
 
     channel: GuestChannel
     env: dict[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    spec: WorkspaceSpec = field(default_factory=WorkspaceSpec)
     uses: int = 0
     idle: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -120,7 +122,7 @@ class OneWorkspace:
         self.uses += 1
         self.idle.clear()
         try:
-            yield Handle(self.channel, env=self.env)
+            yield Handle(self.channel, env=self.env, workdir=self.workdir, spec=self.spec)
         finally:
             self.uses -= 1
             if not self.uses:
