@@ -114,8 +114,10 @@ Several sessions may work in this workspace at the same moment, and nothing lock
 class McpStatuses(Protocol):
     """Who knows the MCP servers of a session."""
 
-    async def statuses(self, handle: Handle, pair: Pair) -> Sequence[mcp_pb2.McpStatus]:
-        """The declared servers in order, started if need be; a failed one has its error."""
+    async def statuses(
+        self, handle: Handle, pair: Pair, *, start: bool = True, wait: float | None = None
+    ) -> Sequence[mcp_pb2.McpStatus]:
+        """The declared servers in order, started if need be in at most ``wait`` seconds; a failed one has its error."""
         ...
 
 
@@ -126,8 +128,10 @@ class Instructions:
         self._skills = skills
         self._mcps = mcps
 
-    async def text(self, handle: Handle, pair: Pair) -> tuple[str, list[mcp_pb2.McpError]]:
-        """The text, and the errors of the MCP servers that it leaves out.
+    async def text(
+        self, handle: Handle, pair: Pair, *, wait: float | None = None
+    ) -> tuple[str, list[mcp_pb2.McpError]]:
+        """The text, and the errors of the MCP servers that it leaves out; they are waited for at most ``wait`` seconds.
 
         Raises WorkspacedError, FAILED_PRECONDITION, INSTRUCTIONS_TEMPLATE_INVALID for a template that cannot be filled
         in; ChannelLost.
@@ -140,10 +144,10 @@ class Instructions:
         if used & {"skills", "default"}:
             skills = (await self._skills.list(handle, pair.agent_id)).skills
         if self._mcps is not None and used & {"mcps", "default"}:
-            statuses = await self._mcps.statuses(handle, pair)
-        usable = [status for status in statuses if not status.HasField("error")]
-        errors = [status.error for status in statuses if status.HasField("error")]
-        return render(template, handle, pair, skills, usable), errors
+            statuses = await self._mcps.statuses(handle, pair, wait=wait)
+        errors = {status.mcp.name: error for status in statuses if (error := _error(status)) is not None}
+        usable = [status for status in statuses if status.mcp.name not in errors]
+        return render(template, handle, pair, skills, usable), list(errors.values())
 
 
 def check_template(template: str) -> set[str]:
@@ -213,6 +217,16 @@ def _mcp_text(mcps: Sequence[mcp_pb2.McpStatus]) -> str:
         text = text if len(text) <= _MAX_MCP_TEXT else text[:_MAX_MCP_TEXT] + "…"
         lines.append(f"- **{status.mcp.name}** ({', '.join(offers)}){': ' + text if text else ''}")
     return _MCPS + "\n\n" + "\n".join(lines)
+
+
+def _error(status: mcp_pb2.McpStatus) -> mcp_pb2.McpError | None:
+    """Why a server is not usable."""
+    if status.HasField("error"):
+        return status.error
+    if status.state in (mcp_pb2.MCP_STATE_READY, mcp_pb2.MCP_STATE_IDLE):
+        return None
+    text = "it was not ready yet when the call had to answer; it goes on starting"
+    return mcp_pb2.McpError(mcp=status.mcp.name, reason="MCP_TIMEOUT", message=text)
 
 
 def _line(text: str) -> str:

@@ -14,6 +14,7 @@ from workspaced_server.api.access import Access, use
 from workspaced_server.api.companion import companion
 from workspaced_server.api.half_close import confirm_half_close
 from workspaced_server.api.limits import MAX_CHUNK_BYTES, MAX_PAGE_SIZE
+from workspaced_server.api.mcps import waits
 from workspaced_server.api.pairs import agent_of, pair_of
 from workspaced_server.api.validation import SHA256, Violations, page_size
 from workspaced_server.errors import FieldViolation, invalid
@@ -115,7 +116,7 @@ class SkillServicer:
     ) -> discovery_pb2.GetInstructionsResponse:
         pair = pair_of(request)
         async with use(self._workspaces, request.workspace_id) as handle:
-            text, errors = await self._instructions.text(handle, pair)
+            text, errors = await self._instructions.text(handle, pair, wait=waits(context))
         return discovery_pb2.GetInstructionsResponse(instructions=text, mcp_errors=errors)
 
 

@@ -15,6 +15,7 @@ MAX_DESCRIPTION = 1024
 _MAX_DEPTH = 20
 _MAX_EVENTS = 4000
 _MAX_EXACT = 1 << 53
+_WORDS = {None: "null", True: "true", False: "false"}
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
@@ -72,6 +73,8 @@ def _load(text: str) -> dict[str, Any]:
     try:
         _check_events(yaml.parse(text, Loader=loader))
         value = yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader with fewer types
+    except FrontMatterInvalid:
+        raise
     except yaml.YAMLError as error:
         raise FrontMatterInvalid(f"the front matter is no YAML: {_where(error)}") from None
     except (ValueError, TypeError, OverflowError, RecursionError):
@@ -79,7 +82,7 @@ def _load(text: str) -> dict[str, Any]:
         raise FrontMatterInvalid("the front matter has a value that is not what its type says") from None
     if not isinstance(value, dict):
         raise FrontMatterInvalid("the front matter is no mapping of keys to values")
-    return {key if isinstance(key, str) else str(_json(key)): item for key, item in value.items()}
+    return {_key(key): item for key, item in value.items()}
 
 
 @functools.cache
@@ -143,10 +146,15 @@ def _description(value: Any) -> str:
     return text
 
 
+def _key(value: Any) -> str:
+    """A key as JSON has it, which is text."""
+    return _WORDS[value] if value is None or isinstance(value, bool) else str(_json(value))
+
+
 def _json(value: Any) -> Any:
     """The value as JSON has it; what JSON cannot hold exactly becomes text."""
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(_json(key)): _json(item) for key, item in value.items()}
+        return {_key(key): _json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
         return [_json(item) for item in value]
     if isinstance(value, bytes):

@@ -369,7 +369,8 @@ def test_zips_of_every_kind(scripted_guest: ScriptedGuest, work: Path) -> None:
     do(ScriptedStream(), scripted_guest, list_skills)
     plain = archives.ZipMember(b"SKILL.md", archives.skill_md())
     streamed = io.BytesIO()
-    with zipfile.ZipFile(_Unseekable(streamed), "w", zipfile.ZIP_DEFLATED) as archive:
+    pipe: Any = _Unseekable(streamed)
+    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("SKILL.md", archives.skill_md())
         with archive.open("big", "w", force_zip64=True) as file:
             file.write(b"x" * 1000)
