@@ -17,7 +17,7 @@ SERVER = ROOT / "service" / "workspaced_server"
 
 # Of RPCs that answer NOT_YET_AVAILABLE; they enter the table with the RPCs.
 _LATER: set[tuple[str, str]] = set()
-_SERVED = ("execution", "file", "lifecycle", "port", "process", "server", "workspace")
+_SERVED = ("execution", "file", "lifecycle", "offload", "port", "process", "server", "workspace")
 
 Pair = tuple[str, str]
 

@@ -67,7 +67,7 @@ class Offload(_message.Message):
     kind: Global___OffloadKind.ValueType
     """What it holds."""
     session_id: _builtins.str
-    """Session; empty for DATA."""
+    """Session; empty for DATA, and for the session without an id."""
     path: _builtins.str
     """Absolute path inside the workspace, which the agent can read with its file tools."""
     url: _builtins.str
@@ -75,11 +75,11 @@ class Offload(_message.Message):
     size_bytes: _builtins.int
     """Size in bytes."""
     media_type: _builtins.str
-    """Media type: `application/jsonl` of a context, `text/plain` of a tool result."""
+    """Media type: `application/jsonl` of a context, `text/plain` of a tool result. Of DATA that of the request; when it is listed or read, that of its extension."""
     tool_call_id: _builtins.str
     """Id of the tool call, of a TOOL_RESULT."""
     sha256: _builtins.str
-    """SHA-256 of the content, lower-case hexadecimal, of DATA."""
+    """SHA-256 of the content, lower-case hexadecimal, of DATA. Empty when listed or read, if somebody else stored it."""
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When it changed last."""
@@ -514,7 +514,7 @@ class OffloadMessageRange(_message.Message):
     SKIP_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     skip: _builtins.int
-    """Number of messages to skip from the beginning."""
+    """Number of messages to skip from the beginning; blank lines count."""
     limit: _builtins.int
     """Greatest number of messages. 0: up to the end."""
     def __init__(
@@ -604,7 +604,7 @@ class OffloadedMessage(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     index: _builtins.int
-    """Its place in the context, from 0."""
+    """Its place in the context, from 0: the number of its line."""
     @_builtins.property
     def message(self) -> _content_pb2.Message:
         """The message."""

@@ -32,6 +32,8 @@ class OffloadServiceStub:
     `data/<sha256><ext>`, which all sessions share. What was answered is durable: it was synced to the disk. Files are append-only and a call is all or nothing: a call that
     fails or is cancelled before its request was complete has stored nothing. Concurrent calls on one session are ordered, and each keeps its entries together.
 
+    `sessions`, `data` and what is in them are never links; one that was put there is PERMISSION_DENIED, PATH_ESCAPES.
+
     `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or backslash, not starting with a dot.
 
     Every RPC answers INVALID_ARGUMENT, ARGUMENT_INVALID with field violations; NOT_FOUND, WORKSPACE_NOT_FOUND; FAILED_PRECONDITION,
@@ -78,6 +80,8 @@ class OffloadServiceServicer:
     `data/<sha256><ext>`, which all sessions share. What was answered is durable: it was synced to the disk. Files are append-only and a call is all or nothing: a call that
     fails or is cancelled before its request was complete has stored nothing. Concurrent calls on one session are ordered, and each keeps its entries together.
 
+    `sessions`, `data` and what is in them are never links; one that was put there is PERMISSION_DENIED, PATH_ESCAPES.
+
     `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or backslash, not starting with a dot.
 
     Every RPC answers INVALID_ARGUMENT, ARGUMENT_INVALID with field violations; NOT_FOUND, WORKSPACE_NOT_FOUND; FAILED_PRECONDITION,
@@ -89,7 +93,9 @@ class OffloadServiceServicer:
         and replaced by their URLs. Nothing is written before the stream is half-closed; no message is a success that writes nothing.
 
         Idempotent with a `request_id`: the same one again within 24 hours answers as the first call did and appends nothing; with other messages it is
-        ALREADY_EXISTS, REQUEST_ID_REUSED. Without one, a repeated call appends again.
+        ALREADY_EXISTS, REQUEST_ID_REUSED. Without one, a repeated call appends again. A session remembers its latest 1,000 at least.
+
+        Errors: ABORTED, SESSION_PURGED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,6 +106,8 @@ class OffloadServiceServicer:
         so on, and nothing is overwritten. A result larger than the message limit goes through OffloadData, or is offloaded by CallTool itself.
 
         Idempotent with a `request_id`, as OffloadContext.
+
+        Errors: ABORTED, SESSION_PURGED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,7 +134,8 @@ class OffloadServiceServicer:
         To resume, read again from the next offset, or the next message.
 
         Errors: NOT_FOUND, OFFLOAD_NOT_FOUND; OUT_OF_RANGE, OFFSET_INVALID for an offset beyond the end; FAILED_PRECONDITION, OFFLOAD_NOT_A_CONTEXT when messages are asked of something else;
-        DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`) when a line of a context is no message, after those before it were sent.
+        DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`, from 1) when a line of a context is no message, after those before it were sent; ABORTED, CONTENT_CHANGED when
+        the file becomes shorter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,6 +183,8 @@ class OffloadService:
     Layout, below the workspace's directory: `sessions/<session>/context.jsonl` (one message a line), `sessions/<session>/tool_result-<id>.txt`, and
     `data/<sha256><ext>`, which all sessions share. What was answered is durable: it was synced to the disk. Files are append-only and a call is all or nothing: a call that
     fails or is cancelled before its request was complete has stored nothing. Concurrent calls on one session are ordered, and each keeps its entries together.
+
+    `sessions`, `data` and what is in them are never links; one that was put there is PERMISSION_DENIED, PATH_ESCAPES.
 
     `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or backslash, not starting with a dot.
 

@@ -33,6 +33,8 @@ class OffloadServiceStub:
     `data/<sha256><ext>`, which all sessions share. What was answered is durable: it was synced to the disk. Files are append-only and a call is all or nothing: a call that
     fails or is cancelled before its request was complete has stored nothing. Concurrent calls on one session are ordered, and each keeps its entries together.
 
+    `sessions`, `data` and what is in them are never links; one that was put there is PERMISSION_DENIED, PATH_ESCAPES.
+
     `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or backslash, not starting with a dot.
 
     Every RPC answers INVALID_ARGUMENT, ARGUMENT_INVALID with field violations; NOT_FOUND, WORKSPACE_NOT_FOUND; FAILED_PRECONDITION,
@@ -48,13 +50,17 @@ class OffloadServiceStub:
     and replaced by their URLs. Nothing is written before the stream is half-closed; no message is a success that writes nothing.
 
     Idempotent with a `request_id`: the same one again within 24 hours answers as the first call did and appends nothing; with other messages it is
-    ALREADY_EXISTS, REQUEST_ID_REUSED. Without one, a repeated call appends again.
+    ALREADY_EXISTS, REQUEST_ID_REUSED. Without one, a repeated call appends again. A session remembers its latest 1,000 at least.
+
+    Errors: ABORTED, SESSION_PURGED.
     """
     OffloadToolResult: _grpc.UnaryUnaryMultiCallable[_offload_pb2.OffloadToolResultRequest, _offload_pb2.OffloadToolResultResponse]
     """Stores the output of a tool call: text as it is, data blocks as data files with a reference in the text. A name that is taken becomes `tool_result-<id>(1).txt` and
     so on, and nothing is overwritten. A result larger than the message limit goes through OffloadData, or is offloaded by CallTool itself.
 
     Idempotent with a `request_id`, as OffloadContext.
+
+    Errors: ABORTED, SESSION_PURGED.
     """
     OffloadData: _grpc.StreamUnaryMultiCallable[_offload_pb2.OffloadDataRequest, _offload_pb2.OffloadDataResponse]
     """Stores bytes under their hash. The first request is `start`, then chunks. Idempotent: the same bytes and media type are the same file.
@@ -68,7 +74,8 @@ class OffloadServiceStub:
     To resume, read again from the next offset, or the next message.
 
     Errors: NOT_FOUND, OFFLOAD_NOT_FOUND; OUT_OF_RANGE, OFFSET_INVALID for an offset beyond the end; FAILED_PRECONDITION, OFFLOAD_NOT_A_CONTEXT when messages are asked of something else;
-    DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`) when a line of a context is no message, after those before it were sent.
+    DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`, from 1) when a line of a context is no message, after those before it were sent; ABORTED, CONTENT_CHANGED when
+    the file becomes shorter.
     """
 
 @_typing.type_check_only
@@ -78,6 +85,8 @@ class OffloadServiceAsyncStub(OffloadServiceStub):
     Layout, below the workspace's directory: `sessions/<session>/context.jsonl` (one message a line), `sessions/<session>/tool_result-<id>.txt`, and
     `data/<sha256><ext>`, which all sessions share. What was answered is durable: it was synced to the disk. Files are append-only and a call is all or nothing: a call that
     fails or is cancelled before its request was complete has stored nothing. Concurrent calls on one session are ordered, and each keeps its entries together.
+
+    `sessions`, `data` and what is in them are never links; one that was put there is PERMISSION_DENIED, PATH_ESCAPES.
 
     `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or backslash, not starting with a dot.
 
@@ -91,13 +100,17 @@ class OffloadServiceAsyncStub(OffloadServiceStub):
     and replaced by their URLs. Nothing is written before the stream is half-closed; no message is a success that writes nothing.
 
     Idempotent with a `request_id`: the same one again within 24 hours answers as the first call did and appends nothing; with other messages it is
-    ALREADY_EXISTS, REQUEST_ID_REUSED. Without one, a repeated call appends again.
+    ALREADY_EXISTS, REQUEST_ID_REUSED. Without one, a repeated call appends again. A session remembers its latest 1,000 at least.
+
+    Errors: ABORTED, SESSION_PURGED.
     """
     OffloadToolResult: _aio.UnaryUnaryMultiCallable[_offload_pb2.OffloadToolResultRequest, _offload_pb2.OffloadToolResultResponse]  # type: ignore[assignment]
     """Stores the output of a tool call: text as it is, data blocks as data files with a reference in the text. A name that is taken becomes `tool_result-<id>(1).txt` and
     so on, and nothing is overwritten. A result larger than the message limit goes through OffloadData, or is offloaded by CallTool itself.
 
     Idempotent with a `request_id`, as OffloadContext.
+
+    Errors: ABORTED, SESSION_PURGED.
     """
     OffloadData: _aio.StreamUnaryMultiCallable[_offload_pb2.OffloadDataRequest, _offload_pb2.OffloadDataResponse]  # type: ignore[assignment]
     """Stores bytes under their hash. The first request is `start`, then chunks. Idempotent: the same bytes and media type are the same file.
@@ -111,7 +124,8 @@ class OffloadServiceAsyncStub(OffloadServiceStub):
     To resume, read again from the next offset, or the next message.
 
     Errors: NOT_FOUND, OFFLOAD_NOT_FOUND; OUT_OF_RANGE, OFFSET_INVALID for an offset beyond the end; FAILED_PRECONDITION, OFFLOAD_NOT_A_CONTEXT when messages are asked of something else;
-    DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`) when a line of a context is no message, after those before it were sent.
+    DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`, from 1) when a line of a context is no message, after those before it were sent; ABORTED, CONTENT_CHANGED when
+    the file becomes shorter.
     """
 
 class OffloadServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -120,6 +134,8 @@ class OffloadServiceServicer(metaclass=_abc_1.ABCMeta):
     Layout, below the workspace's directory: `sessions/<session>/context.jsonl` (one message a line), `sessions/<session>/tool_result-<id>.txt`, and
     `data/<sha256><ext>`, which all sessions share. What was answered is durable: it was synced to the disk. Files are append-only and a call is all or nothing: a call that
     fails or is cancelled before its request was complete has stored nothing. Concurrent calls on one session are ordered, and each keeps its entries together.
+
+    `sessions`, `data` and what is in them are never links; one that was put there is PERMISSION_DENIED, PATH_ESCAPES.
 
     `session_id` names a directory: 1 to 200 bytes of UTF-8 without control characters, `/` or backslash, not starting with a dot.
 
@@ -137,7 +153,9 @@ class OffloadServiceServicer(metaclass=_abc_1.ABCMeta):
         and replaced by their URLs. Nothing is written before the stream is half-closed; no message is a success that writes nothing.
 
         Idempotent with a `request_id`: the same one again within 24 hours answers as the first call did and appends nothing; with other messages it is
-        ALREADY_EXISTS, REQUEST_ID_REUSED. Without one, a repeated call appends again.
+        ALREADY_EXISTS, REQUEST_ID_REUSED. Without one, a repeated call appends again. A session remembers its latest 1,000 at least.
+
+        Errors: ABORTED, SESSION_PURGED.
         """
 
     @_abc_1.abstractmethod
@@ -150,6 +168,8 @@ class OffloadServiceServicer(metaclass=_abc_1.ABCMeta):
         so on, and nothing is overwritten. A result larger than the message limit goes through OffloadData, or is offloaded by CallTool itself.
 
         Idempotent with a `request_id`, as OffloadContext.
+
+        Errors: ABORTED, SESSION_PURGED.
         """
 
     @_abc_1.abstractmethod
@@ -181,7 +201,8 @@ class OffloadServiceServicer(metaclass=_abc_1.ABCMeta):
         To resume, read again from the next offset, or the next message.
 
         Errors: NOT_FOUND, OFFLOAD_NOT_FOUND; OUT_OF_RANGE, OFFSET_INVALID for an offset beyond the end; FAILED_PRECONDITION, OFFLOAD_NOT_A_CONTEXT when messages are asked of something else;
-        DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`) when a line of a context is no message, after those before it were sent.
+        DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`, from 1) when a line of a context is no message, after those before it were sent; ABORTED, CONTENT_CHANGED when
+        the file becomes shorter.
         """
 
 def add_OffloadServiceServicer_to_server(servicer: OffloadServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
