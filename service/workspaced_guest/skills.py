@@ -37,8 +37,8 @@ _FILE = "SKILL.md"
 MAX_FILE_BYTES = 1024 * 1024
 MAX_FRONT_BYTES = 32 * 1024
 # Of one listing: directories, bytes of front matter, and about how many bytes one MESSAGE has.
-_MAX_DIRECTORIES = 5000
-_MAX_FRONTS_BYTES = 8 * 1024 * 1024
+_MAX_DIRECTORIES = 2000
+_MAX_FRONTS_BYTES = 2 * 1024 * 1024
 _MESSAGE_BYTES = 16 * 1024
 _MAX_FILES = 1000
 _MAX_PATHS_BYTES = 512 * 1024

@@ -13,7 +13,9 @@ from typing import Any
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 _MAX_DEPTH = 20
-_MAX_EVENTS = 4000
+_MAX_NODES = 1000
+# Larger ones are read each time: what a workspace can make this server keep is bounded.
+_MAX_CACHED = 2048
 _MAX_EXACT = 1 << 53
 _WORDS = {None: "null", True: "true", False: "false"}
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
@@ -36,11 +38,11 @@ def parse(text: str | None) -> FrontMatter:
     """Read what is between the lines of dashes; None when there are none. Raises FrontMatterInvalid.
 
     ``name`` must be text of 1 to 64 printable characters without space around it, ``description`` text of 1 to 1,024
-    characters, which may have line breaks. Other keys are anything. Anchors, aliases and tags of a program are refused.
+    characters, which may have line breaks. Other keys are anything. Aliases and tags of a program are refused.
     """
     if text is None:
         raise FrontMatterInvalid("SKILL.md does not begin with a front matter between two lines of ---")
-    found = _parse(text)
+    found = _cached(text) if len(text) <= _MAX_CACHED else _parse(text)
     if isinstance(found, str):
         raise FrontMatterInvalid(found)
     return found
@@ -51,7 +53,11 @@ def folded(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-@functools.lru_cache(maxsize=2048)
+@functools.lru_cache(maxsize=1024)
+def _cached(text: str) -> FrontMatter | str:
+    return _parse(text)
+
+
 def _parse(text: str) -> FrontMatter | str:
     try:
         fields = _load(text)
@@ -69,10 +75,12 @@ def _load(text: str) -> dict[str, Any]:
 
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise FrontMatterInvalid("the front matter is not UTF-8")
-    loader = _loader()
+    loader = _loader()(text)
     try:
-        _check_events(yaml.parse(text, Loader=loader))
-        value = yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader with fewer types
+        node = loader.get_single_node()
+        if node is not None:
+            _check_nodes(node)
+        value = None if node is None else loader.construct_document(node)
     except FrontMatterInvalid:
         raise
     except yaml.YAMLError as error:
@@ -80,6 +88,8 @@ def _load(text: str) -> dict[str, Any]:
     except (ValueError, TypeError, OverflowError, RecursionError):
         # What the types' constructors raise, for a number of thousands of digits for example.
         raise FrontMatterInvalid("the front matter has a value that is not what its type says") from None
+    finally:
+        loader.dispose()
     if not isinstance(value, dict):
         raise FrontMatterInvalid("the front matter is no mapping of keys to values")
     return {_key(key): item for key, item in value.items()}
@@ -99,19 +109,23 @@ def _loader() -> Any:
     return type("Loader", (base,), {"yaml_implicit_resolvers": resolvers})
 
 
-def _check_events(events: Any) -> None:
+def _check_nodes(top: Any) -> None:
+    """Refuse what is deep, large or shared, before anything is made of it: an alias is the node that it stands for."""
     import yaml
 
-    depth = 0
-    for count, event in enumerate(events):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise FrontMatterInvalid("the front matter has an anchor or an alias")
-        if depth > _MAX_DEPTH or count > _MAX_EVENTS:
+    seen: set[int] = set()
+    waiting = [(top, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if id(node) in seen:
+            raise FrontMatterInvalid("the front matter has an alias")
+        seen.add(id(node))
+        if depth > _MAX_DEPTH or len(seen) > _MAX_NODES:
             raise FrontMatterInvalid("the front matter is too deep or has too many values")
+        if isinstance(node, yaml.MappingNode):
+            waiting += [(item, depth + 1) for pair in node.value for item in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [(item, depth + 1) for item in node.value]
 
 
 def _where(error: Exception) -> str:

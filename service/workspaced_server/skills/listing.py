@@ -11,6 +11,7 @@ from workspaced_server.api import answers
 from workspaced_server.skills.frontmatter import FrontMatter, FrontMatterInvalid, folded, parse
 
 MAX_FILE_BYTES = 1024 * 1024
+MAX_FRONT_BYTES = 32 * 1024
 _MAX_DIRECTORY_BYTES = 200
 _TOO_LARGE = "SKILL.md is larger than 1 MiB"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -107,7 +108,7 @@ class Listing:
 def front_matter(entry: answers.Answer) -> FrontMatter:
     """The front matter of an entry. Raises FrontMatterInvalid, WorkspacedError GUEST_ERROR."""
     front = entry.get("front")
-    if front is not None and not isinstance(front, str):
+    if front is not None and (not isinstance(front, str) or len(front) > MAX_FRONT_BYTES):
         raise answers.malformed()
     return parse(front)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 MAX_EXPANDED_BYTES: Final = 512 << 20
 MAX_MEMBERS: Final = 10_000
 _MAX_FILES = 1000
-_MAX_LISTED = 10_000
+# More than a guest tells of one partition.
+_MAX_LISTED = 3000
+_MAX_FRONTS_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +161,17 @@ class Skills:
         partition = directory_name(agent_id)
         listing = Listing(_path(handle, partition))
         params = {"partition": partition, "seeded": bool(handle.spec.seed_skills)}
-        count = 0
+        count = size = 0
         async with handle.guest.open("skill.list", params) as stream:
             while (item := await stream.receive()) is not None:
                 for entry in answers.records(answers.message(item), "skills"):
                     count += 1
-                    if count > _MAX_LISTED:
+                    size += len(answers.text(entry, "front"))
+                    if count > _MAX_LISTED or size > _MAX_FRONTS_BYTES:
                         raise answers.malformed()
                     listing.add(entry)
+                # YAML takes its time, and others wait for this loop too.
+                await asyncio.sleep(0)
             if answers.flag(stream.result, "seed_missing"):
                 return None
             listing.finish(answers.flag(stream.result, "truncated"))

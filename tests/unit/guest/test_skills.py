@@ -237,6 +237,20 @@ def test_a_reset_meanwhile(scripted_guest: ScriptedGuest, work: Path) -> None:
     assert not isinstance(caught.value, Fault) or caught.value.reason == "FILE_NOT_FOUND"
 
 
+def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    guest = ScriptedGuest(str(small_disk), str(tmp_path / "state"))
+    do(ScriptedStream(), guest, list_skills)
+    for archive in (
+        archives.tar({**FILES, "big": bytes(2 << 20)}),
+        archives.zip_of({**FILES, "b": os.urandom(2 << 20)}),
+    ):
+        with pytest.raises(OSError, match="No space left"):
+            do(script(archive), guest, install_skill, **LIMITS)
+        assert tree(small_disk) == ["skills", "skills/default"]
+    assert do(script(archives.tar(FILES)), guest, install_skill, **LIMITS)["outcome"] == "installed"
+
+
 def test_links_are_not_followed(scripted_guest: ScriptedGuest, work: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "s").mkdir(parents=True)

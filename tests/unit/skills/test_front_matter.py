@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -68,7 +69,8 @@ def test_other_keys_become_json() -> None:
         (f"name: n\ndescription: {'d' * 1025}", "1 to 1024"),
         ('name: n\ndescription: "a\\e[31m"', "control character"),
         ("name: caf\udce9\ndescription: d", "not UTF-8"),
-        (VALID + "a: &x 1\nb: *x", "anchor"),
+        (VALID + "a: &x [1]\nb: *x", "alias"),
+        (VALID + "a: &x {b: *x}", "alias"),
         (VALID + "a: !!python/name:os.system", "no YAML"),
         (VALID + "a: !!python/object/apply:os.system [id]", "no YAML"),
         (VALID + "a: " + "[" * 21 + "]" * 21, "too deep"),
@@ -92,7 +94,7 @@ def test_a_billion_laughs_are_refused_quickly() -> None:
     rows = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 20)]
     began = time.monotonic()
-    assert "anchor" in why(VALID + "\n".join(rows))
+    assert re.search("alias|too deep", why(VALID + "\n".join(rows)))
     assert time.monotonic() - began < 1
 
 

@@ -160,22 +160,23 @@ async def test_listing_is_one_round_trip(server: RunningServer, skills: SkillCli
 
 
 async def test_pages_are_bounded_by_bytes(skills: SkillClient, guest: RealGuest) -> None:
-    for number in range(120):
+    for number in range(300):
         directory = guest.workdir / "skills" / "default" / f"s{number:03}"
         directory.mkdir(parents=True)
-        front = f"---\nname: s{number:03}\ndescription: d\nx: {'x' * 30_000}\n---\n"
+        front = f"---\nname: s{number:03}\ndescription: d\nx: [{'1,' * 900}]\n---\n"
         (directory / "SKILL.md").write_text(front)
     names, token = [], ""
     pages = 0
     while True:
         page = await skills.page(1000, token)
         assert page.ByteSize() < 3 << 20
+        assert not page.problems
         names += [skill.name for skill in page.skills]
         token = page.next_page_token
         pages += 1
         if not token:
             break
-    assert names == [f"s{number:03}" for number in range(120)]
+    assert names == [f"s{number:03}" for number in range(300)]
     assert pages == 2
 
 
