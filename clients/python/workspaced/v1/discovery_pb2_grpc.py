@@ -128,6 +128,8 @@ class DiscoveryServiceServicer:
 
     def ListSkills(self, request, context):
         """Lists the skills of the agent by name, as their files are now: what the agent itself edited is seen at once.
+
+        Errors: FAILED_PRECONDITION, SEED_SKILLS_UNAVAILABLE when the agent has no skills yet and the workspace's seed skills are gone from the server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

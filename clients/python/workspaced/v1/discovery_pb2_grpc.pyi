@@ -52,7 +52,10 @@ class DiscoveryServiceStub:
     ListMcps: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.ListMcpsRequest, _discovery_pb2.ListMcpsResponse]
     """Lists the MCP servers of the session in the order of their declaration, each with its state. Starts those that were never started, unless `no_start`."""
     ListSkills: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.ListSkillsRequest, _discovery_pb2.ListSkillsResponse]
-    """Lists the skills of the agent by name, as their files are now: what the agent itself edited is seen at once."""
+    """Lists the skills of the agent by name, as their files are now: what the agent itself edited is seen at once.
+
+    Errors: FAILED_PRECONDITION, SEED_SKILLS_UNAVAILABLE when the agent has no skills yet and the workspace's seed skills are gone from the server.
+    """
     GetSkill: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.GetSkillRequest, _discovery_pb2.GetSkillResponse]
     """Returns one skill with the text of its `SKILL.md`, and the names of its files. FileService reads the other files.
 
@@ -112,7 +115,10 @@ class DiscoveryServiceAsyncStub(DiscoveryServiceStub):
     ListMcps: _aio.UnaryUnaryMultiCallable[_discovery_pb2.ListMcpsRequest, _discovery_pb2.ListMcpsResponse]  # type: ignore[assignment]
     """Lists the MCP servers of the session in the order of their declaration, each with its state. Starts those that were never started, unless `no_start`."""
     ListSkills: _aio.UnaryUnaryMultiCallable[_discovery_pb2.ListSkillsRequest, _discovery_pb2.ListSkillsResponse]  # type: ignore[assignment]
-    """Lists the skills of the agent by name, as their files are now: what the agent itself edited is seen at once."""
+    """Lists the skills of the agent by name, as their files are now: what the agent itself edited is seen at once.
+
+    Errors: FAILED_PRECONDITION, SEED_SKILLS_UNAVAILABLE when the agent has no skills yet and the workspace's seed skills are gone from the server.
+    """
     GetSkill: _aio.UnaryUnaryMultiCallable[_discovery_pb2.GetSkillRequest, _discovery_pb2.GetSkillResponse]  # type: ignore[assignment]
     """Returns one skill with the text of its `SKILL.md`, and the names of its files. FileService reads the other files.
 
@@ -187,7 +193,10 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _discovery_pb2.ListSkillsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_discovery_pb2.ListSkillsResponse, _abc.Awaitable[_discovery_pb2.ListSkillsResponse]]:
-        """Lists the skills of the agent by name, as their files are now: what the agent itself edited is seen at once."""
+        """Lists the skills of the agent by name, as their files are now: what the agent itself edited is seen at once.
+
+        Errors: FAILED_PRECONDITION, SEED_SKILLS_UNAVAILABLE when the agent has no skills yet and the workspace's seed skills are gone from the server.
+        """
 
     @_abc_1.abstractmethod
     def GetSkill(

@@ -107,10 +107,11 @@ class ManagementServiceServicer:
         """Installs a skill from an archive. The first request is `start`, then the archive in chunks. The archive holds the skill's directory, or its files without one. It is
         expanded beside the partition and moved into it at once: a call that fails or is cancelled leaves nothing.
 
-        Idempotent: identical content under the same name is OK; another skill of that name is ALREADY_EXISTS, SKILL_EXISTS, unless `replace`.
+        Idempotent: identical content under the same name is OK; another skill of that name, or of one that differs only in case, is ALREADY_EXISTS, SKILL_EXISTS, unless `replace`.
         Errors: INVALID_ARGUMENT, SKILL_INVALID when there is no `SKILL.md` or its front matter lacks a valid `name` or `description`; INVALID_ARGUMENT, ARCHIVE_INVALID when the archive
         cannot be read or is cut short; INVALID_ARGUMENT, ARCHIVE_UNSAFE (metadata `member`) for a path or link that leads out of the tree, a device file, or two names that differ only in
-        case; RESOURCE_EXHAUSTED, ARCHIVE_TOO_LARGE by its expanded size or number of members, counted while expanding; DATA_LOSS, HASH_MISMATCH; RESOURCE_EXHAUSTED, DISK_FULL.
+        case; RESOURCE_EXHAUSTED, ARCHIVE_TOO_LARGE by its expanded size or number of members, counted while expanding; DATA_LOSS, HASH_MISMATCH; RESOURCE_EXHAUSTED, DISK_FULL;
+        ABORTED, TREE_CHANGED when the workspace is reset meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -65,9 +65,9 @@ class Skill(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """`name` of the front matter; unique within the partition."""
+    """`name` of the front matter: 1 to 64 printable characters; unique within the partition, also when case is ignored."""
     description: _builtins.str
-    """`description` of the front matter: when to use the skill, for a model."""
+    """`description` of the front matter: when to use the skill, for a model; 1 to 1,024 characters."""
     path: _builtins.str
     """The skill's directory, absolute inside the workspace."""
     sha256: _builtins.str

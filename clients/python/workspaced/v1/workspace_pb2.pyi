@@ -527,7 +527,9 @@ class WorkspaceSpec(_message.Message):
     persistence: Global___Persistence.ValueType
     """Whether files outlive CloseWorkspace."""
     instructions: _builtins.str
-    """Template of the text that GetInstructions returns. Empty: the default text."""
+    """Template of the text that GetInstructions returns, with placeholders such as `{{workdir}}` and `{{default}}`; `{{{{` stands for two braces.
+    Empty: the default text.
+    """
     install_python: _builtins.bool
     """Install python3 by the image's own package manager when it is missing, once per image. Without it a missing python3 is
     FAILED_PRECONDITION, GUEST_PYTHON_MISSING.
