@@ -186,6 +186,9 @@ def _start(guest: Guest, stream: Stream, params: Params) -> None:
     process = _existing(guest, process_id, fingerprint, "process")
     existing = process is not None
     if process is None:
+        most = read.optional_integer(params, "max_running", 0)
+        if most is not None and guest.processes.running >= most:
+            raise Fault("RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "no more processes may run", limit=most)
         process = guest.processes.start(process_id, spec, fingerprint, labels)
     answer = {"started": process.describe(), "existing": existing}
     if attach is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +61,28 @@ def test_without_await(server: ServerProcess, backend: BackendUnderTest) -> None
         with client.acquire(**who(backend)) as ws:  # type: ignore[arg-type]
             assert ws.run("echo here").stdout == b"here\n"
         ws.delete()
+
+
+async def test_an_owner_has_so_many_processes(backend: BackendUnderTest, tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "state", config="[workspaces]\nmax_processes_per_owner = 3\n")
+    server.start()
+    async with workspaced.connect(server.address) as limited:
+        one, other = [await limited.initialize(**backend.arguments) for _ in range(2)]
+        try:
+            started = [await one.start(["sleep", "600"]), await other.start(["sleep", "600"])]
+            assert (await one.run("true")).exit_code == 0
+            started.append(await one.start(["sleep", "600"]))
+            for ws in (one, other):
+                with pytest.raises(workspaced.QuotaExceeded):
+                    await ws.run("true")
+                with pytest.raises(workspaced.QuotaExceeded):
+                    await ws.start(["true"])
+                with pytest.raises(workspaced.QuotaExceeded):
+                    await ws.tools.call("Bash", {"command": "true"})
+            await started[1].signal("KILL")
+            await started[1].wait()
+            assert (await one.run("true")).exit_code == 0
+        finally:
+            await one.delete()
+            await other.delete()
+    assert server.stop() == 0

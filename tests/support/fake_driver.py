@@ -21,6 +21,7 @@ from workspaced_server.drivers.base import (
     SandboxState,
     SandboxStatus,
 )
+from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.guest.channel import ChannelLost
 from workspaced_server.guest.hello import GuestHello
 
@@ -108,6 +109,12 @@ class FakeChannel:
         self.pings += 1
         if self._sandbox.frozen:
             raise TimeoutError
+
+    def open(self, op: str, params: Mapping[str, object]) -> Any:
+        """Reading files only, of which there are none."""
+        assert op == "file.read", op
+        path = str(params["path"])
+        raise WorkspacedError(Code.NOT_FOUND, "FILE_NOT_FOUND", f"{path}: there is no such file", {"path": path})
 
     async def call(self, op: str, params: Mapping[str, object]) -> dict[str, Any]:
         if self.closed:

@@ -103,6 +103,9 @@ class Handle:
     key: str = "0" * 32
     spec: WorkspaceSpec = field(default_factory=WorkspaceSpec)
 
+    async def process_room(self) -> int | None:
+        return None
+
 
 @dataclass
 class OneWorkspace:

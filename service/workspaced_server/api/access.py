@@ -30,6 +30,10 @@ class Handle(Protocol):
     @property
     def spec(self) -> WorkspaceSpec: ...
 
+    async def process_room(self) -> int | None:
+        """How many processes may run in it, as far as its owner's others leave room; None without a quota."""
+        ...
+
 
 class Access(Protocol):
     """Gives out workspaces to the present principal."""

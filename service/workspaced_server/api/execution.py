@@ -55,7 +55,7 @@ class ExecutionServicer:
         async with use(self._workspaces, head.workspace_id) as handle:
             if isinstance(head, execution_pb2.ExecStart):
                 process_id, offset = head.process_id or new_process_id(), 0
-                params = start_params(handle, process_id, head.spec, block=True)
+                params = await start_params(handle, process_id, head.spec, block=True)
                 output = handle.guest.open("process.start", params, wake=wake)
             else:
                 process_id, offset = head.process_id, head.offset
@@ -82,7 +82,7 @@ class ExecutionServicer:
         check(request)
         process_id = request.process_id or new_process_id()
         async with use(self._workspaces, request.workspace_id) as handle:
-            params = start_params(handle, process_id, request.spec, block=False, attach=False)
+            params = await start_params(handle, process_id, request.spec, block=False, attach=False)
             result = await handle.guest.call("process.start", params)
         return execution_pb2.StartProcessResponse(
             process=process(answers.record(result, "started")), existing=answers.flag(result, "existing")

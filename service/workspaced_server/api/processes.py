@@ -55,7 +55,7 @@ def fingerprint(spec: process_pb2.ProcessSpec, stdin: bytes = b"") -> str:
     return digest.hexdigest()
 
 
-def start_params(
+async def start_params(
     handle: Handle,
     process_id: str,
     spec: process_pb2.ProcessSpec,
@@ -65,7 +65,9 @@ def start_params(
     stdin: bytes | None = None,
     attach: bool = True,
 ) -> dict[str, object]:
-    """Parameters of ``process.start``. `block` and `kill` are the call's defaults of the two policies; `stdin` is the
+    """Parameters of ``process.start``, with the room that the owner's quota leaves.
+
+    `block` and `kill` are the call's defaults of the two policies; `stdin` is the
     input of RunProcess, whose spec's own mode does not count."""
     policy = spec.disconnect_policy
     kill = policy == process_pb2.DISCONNECT_POLICY_KILL or (kill and policy != process_pb2.DISCONNECT_POLICY_KEEP)
@@ -106,6 +108,9 @@ def start_params(
     }
     if attach:
         params["attach"] = {"offset": 0}
+    room = await handle.process_room()
+    if room is not None:
+        params["max_running"] = room
     return params
 
 

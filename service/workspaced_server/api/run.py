@@ -20,7 +20,7 @@ async def run_process(
     handle: Handle, process_id: str, request: execution_pb2.RunProcessRequest
 ) -> execution_pb2.RunProcessResponse:
     """Run it. Raises WorkspacedError, ChannelLost. Cancellation detaches; stopping the process is the caller's."""
-    params = start_params(handle, process_id, request.spec, block=True, kill=True, stdin=request.stdin)
+    params = await start_params(handle, process_id, request.spec, block=True, kill=True, stdin=request.stdin)
     wake = asyncio.Event()
     async with handle.guest.open("process.start", params, wake=wake) as output:
         started = process(answers.record(answers.message(await output.receive()), "started"))

@@ -46,6 +46,7 @@ FAULTS: Final[Mapping[str, tuple[Code, str]]] = {
     "OFFSET_INVALID": (Code.OUT_OF_RANGE, "OFFSET_INVALID"),
     "UPLOAD_OFFSET_INVALID": (Code.OUT_OF_RANGE, "UPLOAD_OFFSET_INVALID"),
     "DISK_FULL": (Code.RESOURCE_EXHAUSTED, "DISK_FULL"),
+    "QUOTA_EXCEEDED": (Code.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED"),
     "LIMIT_REACHED": (Code.RESOURCE_EXHAUSTED, "LIMIT_REACHED"),
     "REQUEST_ID_REUSED": (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED"),
     "OFFLOAD_NOT_FOUND": (Code.NOT_FOUND, "OFFLOAD_NOT_FOUND"),
@@ -84,7 +85,8 @@ def fault_from_guest(payload: Mapping[str, Any]) -> WorkspacedError:
     violations: tuple[FieldViolation, ...] = ()
     if known[0] is Code.INVALID_ARGUMENT:
         violations = (FieldViolation(details.pop("field", "request"), message),)
-    return WorkspacedError(known[0], known[1], message, details, violations)
+    quota = ("processes", message) if reason == "QUOTA_EXCEEDED" else None
+    return WorkspacedError(known[0], known[1], message, details, violations, quota=quota)
 
 
 def renamed(error: WorkspacedError, names: Mapping[str, str]) -> WorkspacedError:

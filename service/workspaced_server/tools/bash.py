@@ -50,7 +50,7 @@ async def bash(call: Call) -> Outcome:
         spec.argv.args.extend((shell, "-c", call.input["command"]))
     else:
         spec.shell_command = call.input["command"]
-    params = start_params(call.handle, process_id, spec, block=not background, attach=not background)
+    params = await start_params(call.handle, process_id, spec, block=not background, attach=not background)
     _merge(params, call)
     try:
         if background:

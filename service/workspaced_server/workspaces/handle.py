@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,3 +24,8 @@ class WorkspaceHandle:
     workdir: str
     key: str
     spec: WorkspaceSpec
+    room: Callable[[], Awaitable[int | None]]
+
+    async def process_room(self) -> int | None:
+        """How many processes may run in it, as far as its owner's others leave room; None without a quota."""
+        return await self.room()

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -35,7 +36,7 @@ from workspaced_server.workspaces.identifiers import (
 from workspaced_server.workspaces.leases import Leases
 from workspaced_server.workspaces.locks import KeyedLocks
 from workspaced_server.workspaces.pools import POOL, Pools
-from workspaced_server.workspaces.quotas import quota
+from workspaced_server.workspaces.quotas import quota, running_processes
 from workspaced_server.workspaces.record import Record, RevisionClock, State, now_us
 from workspaced_server.workspaces.registry import Query, Registry, RegistryUnavailable
 from workspaced_server.workspaces.settings import WorkspaceSettings
@@ -46,6 +47,7 @@ from workspaced_server.workspaces.watch import Feed, Snapshot
 _log = structlog.stdlib.get_logger("workspaced.workspaces")
 _REQUEST_SECONDS = 24 * 3600
 _DEFAULT_GRACE_SECONDS = 5.0
+_MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,9 @@ class Workspaces:
             if handle is None or handle.guest is not guest:
                 wanted = entry.spec
                 handle = WorkspaceHandle(
-                    record.workspace_id, guest, dict(wanted.env), wanted.user, entry.record.workdir, record.key, wanted
-                )
+                    record.workspace_id, guest, dict(wanted.env), wanted.user, entry.record.workdir, record.key, wanted,
+                    partial(self._process_room, entry),
+                )  # fmt: skip
                 entry.handle = handle
             yield handle
         finally:
@@ -417,6 +420,16 @@ class Workspaces:
                 self._entries.forget(entry)
         reach("create.stored")
         await self._transitions.initialize(entry, flight)
+
+    async def _process_room(self, entry: Entry) -> int | None:
+        most = self.settings.max_processes_per_owner
+        if not most:
+            return None
+        owned = Query(owner=entry.record.owner, states=frozenset({State.READY}))
+        records = await self._registry.page(owned, _MOST_COUNTED)
+        others = [self._entries.adopt(record) for record in records if record.key != entry.record.key]
+        counted = await asyncio.gather(*(running_processes(self._transitions, other) for other in others))
+        return max(0, most - sum(counted))
 
     async def _claim(self, entry: Entry, spare: Entry) -> bool:
         """Create the workspace with the spare's sandbox; False when the spare is gone."""

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+import structlog
+
+from workspaced_server.errors import WorkspacedError
 from workspaced_server.workspaces import faults, spec
 from workspaced_server.workspaces.pools import POOL
 from workspaced_server.workspaces.record import Record
 from workspaced_server.workspaces.settings import WorkspaceSettings
+
+if TYPE_CHECKING:
+    from workspaced_server.workspaces.entries import Entry
+    from workspaced_server.workspaces.transitions import Transitions
+
+_log = structlog.stdlib.get_logger("workspaced.quotas")
+_ANSWER_SECONDS = 5.0
 
 
 def quota(record: Record, settings: WorkspaceSettings) -> Callable[[Sequence[Record]], None] | None:
@@ -27,3 +39,18 @@ def quota(record: Record, settings: WorkspaceSettings) -> Callable[[Sequence[Rec
                 raise faults.too_much_disk(record, wanted, disk)
 
     return check
+
+
+async def running_processes(transitions: Transitions, entry: Entry) -> int:
+    """How many processes run in a workspace, at most 1,000; 0 for one that cannot be asked, whose processes nobody can
+    use either.
+    """
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            guest = await transitions.channel(entry)
+            answer = await guest.call("process.list", {"state": "running", "page_size": 1000, "page_token": ""})
+    except (WorkspacedError, OSError, TimeoutError) as error:
+        _log.warning("processes not counted", workspace_id=entry.record.workspace_id, cause=str(error))
+        return 0
+    found = answer.get("processes")
+    return len(found) if isinstance(found, list) else 0

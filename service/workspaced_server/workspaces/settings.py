@@ -41,6 +41,7 @@ class WorkspaceSettings:
     idle_timeout_seconds: int = 0  # of specs that name none; 0: never closed for idleness
     idle_counts_processes: bool = True  # a running process keeps its workspace open
     max_per_owner: int = 0
+    max_processes_per_owner: int = 0  # running, in all of an owner's workspaces
     max_disk_bytes_per_owner: int = 0  # sum of resources.disk_bytes; every workspace must then have a limit
     provision_concurrency: int = 8  # for each backend; more wait in phase QUEUED
     housekeeping_seconds: float = 15.0

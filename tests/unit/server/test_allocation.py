@@ -302,3 +302,23 @@ async def test_the_disks_of_an_owner_add_up(harness: Harness) -> None:
         assert (caught.value.code, caught.value.reason) == (Code.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")
         assert caught.value.quota is not None
     await workspaces.initialize(sized(40), workspace_id="b")
+
+
+async def test_the_processes_of_an_owner_add_up(harness: Harness) -> None:
+    workspaces = await harness.restart(max_processes_per_owner=5)
+    for name in ("a", "b"):
+        await workspaces.initialize(wpb.WorkspaceSpec(), workspace_id=name)
+    async with workspaces.use("a") as handle:
+        assert await handle.process_room() == 5
+        other = (await workspaces.entries.resolve("b")).record.key
+        harness.driver.sandboxes[other].processes |= {"p1", "p2"}
+        assert await handle.process_room() == 3
+        # Nobody else's count, and none that cannot be asked.
+        principal.bind(principal.Principal("somebody", principal.ALL_SCOPES))
+        await workspaces.initialize(wpb.WorkspaceSpec(), workspace_id="c")
+        async with workspaces.use("c") as theirs:
+            assert await theirs.process_room() == 5
+        principal.bind(principal.LOCAL)
+    workspaces = await harness.restart(max_processes_per_owner=0)
+    async with workspaces.use("a") as handle:
+        assert await handle.process_room() is None
