@@ -70,7 +70,7 @@ generate: $(STAMPS)/develop
 	protos/generate
 
 bench: parts
-	$(ENGINE) run bash -euo pipefail -c '$(IMAGES) bookworm agents && exec python -m benchmarks $(BENCH_ARGS)'
+	$(ENGINE) run bash -euo pipefail -c '$(IMAGES) bookworm agents agentscope && exec python -m benchmarks $(BENCH_ARGS)'
 
 # atheris is only for this, and is not built for every interpreter that the rest supports: hence not in the lock.
 fuzz: $(STAMPS)/develop

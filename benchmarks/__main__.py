@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import latency, memory, throughput
+from benchmarks import allocation, latency, mcps, memory, offloads, skills, throughput
 from benchmarks.measure import Row
 from benchmarks.world import World, world
 
@@ -29,6 +29,11 @@ MEASUREMENTS: dict[str, Measurement] = {
     "stdout-local": throughput.stdout_local,
     "file-write": throughput.file_write,
     "file-read": throughput.file_read,
+    "mcp-call": mcps.call,
+    "mcp-ready": mcps.first_ready,
+    "offload": offloads.append,
+    "skills": skills.listing,
+    "acquire": allocation.acquire,
     "memory": memory.idle,
 }
 

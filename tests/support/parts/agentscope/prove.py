@@ -2,5 +2,5 @@
 
 from importlib import import_module
 
-for name in ("agentscope.workspace", "agentscope.mcp", "agentscope.message"):
+for name in ("agentscope.workspace", "agentscope.mcp", "agentscope.message", "aiodocker"):
     import_module(name)
