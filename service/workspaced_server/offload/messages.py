@@ -22,6 +22,8 @@ from workspaced.v1 import content_pb2 as pb
 from workspaced_server.offload.media import DEFAULT_MEDIA_TYPE
 from workspaced_server.offload.plain import compact, fill_struct, object_of, text_of, time_of, time_text
 
+# What a reader can be sent: a message that is larger could not be read back.
+MAX_MESSAGE_BYTES: Final = (4 << 20) - 1024
 _OURS: Final = "workspaced"
 _ROLES: Final = {pb.ROLE_USER: "user", pb.ROLE_ASSISTANT: "assistant", pb.ROLE_SYSTEM: "system"}
 _ROLE_NUMBERS: Final = {name: number for number, name in _ROLES.items()}

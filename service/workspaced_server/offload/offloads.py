@@ -62,6 +62,9 @@ class Offloads:
                         message.id = uuid.uuid4().hex
                     if not message.HasField("create_time"):
                         message.create_time.FromNanoseconds(now)
+                    if message.ByteSize() > messages.MAX_MESSAGE_BYTES:
+                        rule = f"must have at most {messages.MAX_MESSAGE_BYTES} bytes: offload what is in it as data"
+                        raise invalid(FieldViolation(f"message[{count}]", rule))
                     await parcel.text(await _line(message))
                     count += 1
                 if complete is not None:

@@ -34,7 +34,8 @@ class Reading:
 
     async def messages(self, first: int, limit: int) -> AsyncIterator[tuple[int, content_pb2.Message]]:
         """Messages with their places, the first of which is on line `first`; 0 is no limit. Blank lines are passed
-        over. Raises WorkspacedError OFFLOAD_LINE_INVALID for a line that is no message, after those before it.
+        over. Raises WorkspacedError OFFLOAD_LINE_INVALID for a line that is no message, and OFFLOAD_MESSAGE_TOO_LARGE
+        for one that does not fit into an answer, after those before it.
         """
         index, count = first, 0
         async for line in self._lines():
@@ -43,6 +44,8 @@ class Reading:
                     message = messages.decode(line)
                 except (ValueError, RecursionError):
                     raise _invalid_line(index) from None
+                if message.ByteSize() > messages.MAX_MESSAGE_BYTES:
+                    raise _too_large(index)
                 yield index, message
                 count += 1
                 if count == limit:
@@ -84,6 +87,12 @@ async def reading(workspace: Workspace, path: str, params: dict[str, object]) ->
                 raise not_found(path) from None
             raise
         yield Reading(stream, describe(workspace, location, answers.record(first, "entry")))
+
+
+def _too_large(index: int) -> WorkspacedError:
+    line = str(index + 1)
+    text = f"the message on line {line} of the context is too large to be sent; read the bytes, or skip it"
+    return WorkspacedError(Code.RESOURCE_EXHAUSTED, "OFFLOAD_MESSAGE_TOO_LARGE", text, {"line": line})
 
 
 def _invalid_line(index: int) -> WorkspacedError:

@@ -13,9 +13,17 @@ import grpc
 import pytest
 
 from tests.support.real_guest import WORKSPACE, RealGuest, RunningServer
+from workspaced.v1 import (
+    content_pb2,
+    execution_pb2_grpc,
+    file_pb2_grpc,
+    offload_pb2_grpc,
+    port_pb2_grpc,
+    process_pb2,
+)
 from workspaced.v1 import execution_pb2 as execution_pb
-from workspaced.v1 import execution_pb2_grpc, file_pb2_grpc, port_pb2_grpc, process_pb2
 from workspaced.v1 import file_pb2 as file_pb
+from workspaced.v1 import offload_pb2 as offload_pb
 from workspaced.v1 import port_pb2 as port_pb
 
 pytestmark = pytest.mark.anyio
@@ -116,6 +124,37 @@ async def tunnel(channel: grpc.aio.Channel) -> None:
         await call.write(port_pb.TunnelRequest(data=bytes(100_000)))
 
 
+async def offload_context(channel: grpc.aio.Channel) -> None:
+    call = owned(offload_pb2_grpc.OffloadServiceStub(channel).OffloadContext())
+    head = offload_pb.OffloadContextStart(workspace_id=WORKSPACE, session_id="never")
+    await call.write(offload_pb.OffloadContextRequest(start=head))
+    message = content_pb2.Message(role=content_pb2.ROLE_USER)
+    message.content.add(data=content_pb2.DataBlock(media_type="a/b", bytes=bytes(100_000)))
+    message.content.add(text=content_pb2.TextBlock(text="x" * 100_000))
+    for _ in range(200):
+        await call.write(offload_pb.OffloadContextRequest(message=message))
+    await asyncio.Event().wait()
+
+
+async def offload_data(channel: grpc.aio.Channel) -> None:
+    call = owned(offload_pb2_grpc.OffloadServiceStub(channel).OffloadData())
+    head = offload_pb.OffloadDataStart(workspace_id=WORKSPACE)
+    await call.write(offload_pb.OffloadDataRequest(start=head))
+    for _ in range(200):
+        await call.write(offload_pb.OffloadDataRequest(chunk=bytes(100_000)))
+    await asyncio.Event().wait()
+
+
+async def read_offload(channel: grpc.aio.Channel) -> None:
+    stub = offload_pb2_grpc.OffloadServiceStub(channel)
+    start = offload_pb.OffloadDataRequest(start=offload_pb.OffloadDataStart(workspace_id=WORKSPACE))
+    chunks = [offload_pb.OffloadDataRequest(chunk=bytes(1 << 20)) for _ in range(10)]
+    stored = await stub.OffloadData(iter([start, *chunks]))
+    request = offload_pb.ReadOffloadRequest(workspace_id=WORKSPACE, path=stored.offload.path)
+    async for _ in owned(stub.ReadOffload(request)):
+        pass
+
+
 CALLS = [
     pytest.param(exec_output, marks=pytest.mark.slow),
     pytest.param(exec_stdin, marks=pytest.mark.slow),
@@ -128,6 +167,9 @@ CALLS = [
     copy_file,
     watch_files,
     tunnel,
+    offload_context,
+    offload_data,
+    read_offload,
 ]
 
 
@@ -166,7 +208,7 @@ async def test_nothing_is_left(
         assert channel.streams == 0
         assert _server_tasks() <= before
         await _only_lasting(stub)
-    assert not [path for path in guest.workdir.iterdir() if path.name.endswith(".part") or path.name == "never"]
+    assert not [path for path in guest.workdir.rglob("*") if path.name.endswith(".part") or path.name == "never"]
 
 
 def _server_tasks() -> int:

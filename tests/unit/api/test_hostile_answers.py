@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fake_guest import FakeGuest
+from tests.support.real_guest import Handle
 from workspaced.v1 import execution_pb2 as execution_pb
 from workspaced.v1 import process_pb2
 from workspaced_guest import wire
@@ -19,6 +20,7 @@ from workspaced_server.api.attachment import Attachment
 from workspaced_server.api.fileinfo import file_change, file_info
 from workspaced_server.api.processes import exit_of, fingerprint, process
 from workspaced_server.errors import WorkspacedError
+from workspaced_server.offload.layout import describe, location_of
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +84,21 @@ def test_conversions_raise_nothing_else(
             convert(answer).SerializeToString()
         except WorkspacedError as error:
             assert error.reason == "GUEST_ERROR"  # noqa: PT017 - most inputs convert
+
+
+OFFLOAD = {"kind": "tool_result", "session": "s", "name": "n", "size": 1, "mtime_ns": "5", "tool_call_id": "t"}
+
+
+@settings(max_examples=300)
+@given(changed(OFFLOAD | {"label": "l", "verified": True}))
+def test_offloads_raise_nothing_else(entry: dict[str, Any]) -> None:
+    workspace = Handle(FakeGuest(), workdir="/w")  # type: ignore[arg-type]
+    try:
+        offload = describe(workspace, location_of(entry), entry)
+        offload.SerializeToString()
+        assert offload.path.startswith(("/w/data/", "/w/sessions/"))
+    except WorkspacedError as error:
+        assert error.reason == "GUEST_ERROR"  # noqa: PT017 - most inputs convert
 
 
 def test_the_honest_ones_convert() -> None:

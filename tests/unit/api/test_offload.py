@@ -299,6 +299,24 @@ async def test_a_line_that_is_no_message(offload: Stub, guest: RealGuest) -> Non
     assert len(await messages(offload, str(file), skip=2, limit=1)) == 1
 
 
+async def test_messages_that_fit_no_answer(offload: Stub, guest: RealGuest) -> None:
+    most = (4 << 20) - 1024
+    large = text("", id="m")
+    large.create_time.GetCurrentTime()
+    large.content[0].text.text = "x" * (most - large.ByteSize() - 12)
+    assert most - 12 < large.ByteSize() <= most
+    answer = await offload.OffloadContext(context(large))
+    assert (await messages(offload, answer.offload.path))[0] == large
+    large.content[0].text.text += "x" * 20
+    assert violations(await refused(offload.OffloadContext(context(text("x"), large)))) == {"message[1]"}
+    with (guest.workdir / "sessions/s/context.jsonl").open("a") as file:
+        source = {"type": "base64", "data": "A" * (6 << 20), "media_type": "a/b"}
+        file.write(json.dumps({"role": "user", "content": [{"type": "data", "source": source}]}) + "\n")
+    error = await refused(messages(offload, answer.offload.path, skip=1))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "OFFLOAD_MESSAGE_TOO_LARGE")
+    assert error_info(error).metadata["line"] == "2"
+
+
 async def test_listing(offload: Stub) -> None:
     for session in ("default", "b", "a%", "%" * 200):
         await offload.OffloadContext(context(text("x"), session_id=session))

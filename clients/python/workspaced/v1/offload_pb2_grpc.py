@@ -135,7 +135,7 @@ class OffloadServiceServicer:
 
         Errors: NOT_FOUND, OFFLOAD_NOT_FOUND; OUT_OF_RANGE, OFFSET_INVALID for an offset beyond the end; FAILED_PRECONDITION, OFFLOAD_NOT_A_CONTEXT when messages are asked of something else;
         DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`, from 1) when a line of a context is no message, after those before it were sent; ABORTED, CONTENT_CHANGED when
-        the file becomes shorter.
+        the file becomes shorter; RESOURCE_EXHAUSTED, OFFLOAD_MESSAGE_TOO_LARGE (metadata `line`) for a message of somebody else that does not fit into an answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

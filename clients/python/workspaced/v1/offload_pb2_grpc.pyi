@@ -75,7 +75,7 @@ class OffloadServiceStub:
 
     Errors: NOT_FOUND, OFFLOAD_NOT_FOUND; OUT_OF_RANGE, OFFSET_INVALID for an offset beyond the end; FAILED_PRECONDITION, OFFLOAD_NOT_A_CONTEXT when messages are asked of something else;
     DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`, from 1) when a line of a context is no message, after those before it were sent; ABORTED, CONTENT_CHANGED when
-    the file becomes shorter.
+    the file becomes shorter; RESOURCE_EXHAUSTED, OFFLOAD_MESSAGE_TOO_LARGE (metadata `line`) for a message of somebody else that does not fit into an answer.
     """
 
 @_typing.type_check_only
@@ -125,7 +125,7 @@ class OffloadServiceAsyncStub(OffloadServiceStub):
 
     Errors: NOT_FOUND, OFFLOAD_NOT_FOUND; OUT_OF_RANGE, OFFSET_INVALID for an offset beyond the end; FAILED_PRECONDITION, OFFLOAD_NOT_A_CONTEXT when messages are asked of something else;
     DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`, from 1) when a line of a context is no message, after those before it were sent; ABORTED, CONTENT_CHANGED when
-    the file becomes shorter.
+    the file becomes shorter; RESOURCE_EXHAUSTED, OFFLOAD_MESSAGE_TOO_LARGE (metadata `line`) for a message of somebody else that does not fit into an answer.
     """
 
 class OffloadServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -202,7 +202,7 @@ class OffloadServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: NOT_FOUND, OFFLOAD_NOT_FOUND; OUT_OF_RANGE, OFFSET_INVALID for an offset beyond the end; FAILED_PRECONDITION, OFFLOAD_NOT_A_CONTEXT when messages are asked of something else;
         DATA_LOSS, OFFLOAD_LINE_INVALID (metadata `line`, from 1) when a line of a context is no message, after those before it were sent; ABORTED, CONTENT_CHANGED when
-        the file becomes shorter.
+        the file becomes shorter; RESOURCE_EXHAUSTED, OFFLOAD_MESSAGE_TOO_LARGE (metadata `line`) for a message of somebody else that does not fit into an answer.
         """
 
 def add_OffloadServiceServicer_to_server(servicer: OffloadServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
