@@ -18,7 +18,7 @@ from .content import CHUNK_BYTES, hash_parameter, new_hash
 from .copying import Copier
 from .fault import Fault, from_os_error, invalid
 from .rename import rename_exclusively
-from .staging import OPEN_DIRECTORY, Staging, exchange, sync_tree
+from .staging import OPEN_DIRECTORY, Staging, exchange, sweep, sync_tree
 from .stream import blocking
 
 TYPE_CHECKING = False
@@ -422,12 +422,13 @@ def _is_there(partition: int, name: str, skill: int) -> bool:
 
 @contextmanager
 def _skills(guest: Guest) -> Iterator[int]:
-    """The directory of all partitions, made when it is not there."""
+    """The directory of all partitions, made when it is not there, without what a killed guest left."""
     work = os.open(guest.workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with suppress(FileExistsError):
             os.mkdir("skills", 0o755, dir_fd=work)
         with _opened(work, "skills") as skills:
+            sweep(skills)
             yield skills
     finally:
         os.close(work)

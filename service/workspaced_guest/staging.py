@@ -36,9 +36,8 @@ class Staging:
     """An empty directory of one operation, removed with all it holds when its `with` ends."""
 
     def __init__(self, parent: int) -> None:
-        """Remove what earlier guests left in the directory `parent`, which stays the caller's."""
+        """Make it in the directory `parent`, which stays the caller's."""
         self._parent = parent
-        _sweep(parent)
         self._name = _PREFIX + os.urandom(8).hex()
         with _lock:
             _active.add(self._name)
@@ -69,7 +68,8 @@ class Staging:
             _active.discard(self._name)
 
 
-def _sweep(parent: int) -> None:
+def sweep(parent: int) -> None:
+    """Remove what killed guests left in a directory."""
     for name in os.listdir(parent):
         if name.startswith(_PREFIX):
             with _lock:

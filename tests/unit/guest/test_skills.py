@@ -105,6 +105,22 @@ def test_every_operation(guest: RunningGuest, client: GuestClient) -> None:
     assert sorted(os.listdir(guest.workdir / "skills")) == [".seed", "default", "other"]
 
 
+def test_a_guest_that_is_killed_leaves_nothing_for_long(guest: RunningGuest, client: GuestClient) -> None:
+    listed(client)
+    assert install(client, archives.tar(FILES))["outcome"] == "installed"
+    stream = client.open("skill.install", {"partition": "default", **LIMITS})
+    stream.send(archives.tar({**FILES, "more": b"x"})[:40_000])
+    skills = guest.workdir / "skills"
+    while not list(skills.glob(".staging-*/tree/SKILL.md")):
+        client.call("guest.info")
+    guest.kill()
+    assert list(skills.glob(".staging-*/tree/SKILL.md"))
+    guest.start()
+    with guest.connect() as again:
+        assert [entry["directory"] for entry in listed(again)] == ["pdf"]
+    assert os.listdir(skills) == ["default"]
+
+
 def test_messages_and_ends_out_of_order(client: GuestClient) -> None:
     for first in (HERE, None):
         stream = client.open("skill.install", {"partition": "default", **LIMITS})
@@ -197,11 +213,11 @@ def test_leftovers_are_removed_and_the_living_spared(scripted_guest: ScriptedGue
     slow = script(archives.tar(FILES), on_step=on_step)
     thread = threading.Thread(target=do, args=(slow, scripted_guest, install_skill), kwargs=LIMITS)
     do(ScriptedStream(), scripted_guest, list_skills)
+    assert os.listdir(work / "skills") == ["default"]
     thread.start()
     assert waiting.wait(20)
     do(ScriptedStream(), scripted_guest, remove_skill, directory="nothing")
-    (left,) = [name for name in os.listdir(work / "skills") if name.startswith(".staging")]
-    assert left != ".staging-left"
+    assert [name[:9] for name in sorted(os.listdir(work / "skills"))] == [".staging-", "default"]
     go.set()
     thread.join(20)
     assert sorted(os.listdir(work / "skills")) == ["default"]
