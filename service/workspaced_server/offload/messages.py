@@ -24,6 +24,12 @@ from workspaced_server.offload.plain import compact, fill_struct, object_of, tex
 
 # What a reader can be sent: a message that is larger could not be read back.
 MAX_MESSAGE_BYTES: Final = (4 << 20) - 1024
+# What is longer is not looked at. Text without much to escape takes less than half of it, whatever a message holds.
+MAX_LINE_BYTES: Final = 16 << 20
+# A workspace may hold any JSON, and a few bytes of it can take much memory.
+_MAX_VALUES: Final = 1_000_000
+_UNCOUNTED_BYTES: Final = 256 * 1024
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _OURS: Final = "workspaced"
 _ROLES: Final = {pb.ROLE_USER: "user", pb.ROLE_ASSISTANT: "assistant", pb.ROLE_SYSTEM: "system"}
 _ROLE_NUMBERS: Final = {name: number for number, name in _ROLES.items()}
@@ -55,7 +61,11 @@ def encode(message: pb.Message) -> bytes:
 
 
 def decode(line: bytes) -> pb.Message:
-    """The message of a line. Raises ValueError for a line that is none."""
+    """The message of a line. Raises ValueError for a line that is none, and for one with a million values."""
+    if len(line) > _UNCOUNTED_BYTES:
+        bare = _STRING.sub(b"", line)
+        if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > _MAX_VALUES:
+            raise ValueError("too many values")
     try:
         value = json.loads(line)
     except RecursionError as error:

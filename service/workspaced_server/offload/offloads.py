@@ -219,6 +219,10 @@ async def _line(message: content_pb2.Message) -> bytes:
 
 def _encode(message: content_pb2.Message) -> bytes:
     try:
-        return messages.encode(message) + b"\n"
+        line = messages.encode(message) + b"\n"
     except (ValueError, OverflowError) as error:
         raise invalid(FieldViolation("message.create_time", "must be a time in the years 1 to 9999")) from error
+    if len(line) > messages.MAX_LINE_BYTES:
+        # Characters that JSON escapes take six bytes each.
+        raise invalid(FieldViolation("message", f"must have at most {messages.MAX_LINE_BYTES} bytes as JSON"))
+    return line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -15,7 +16,8 @@ from workspaced_server.offload import messages
 from workspaced_server.offload.layout import describe, locate, not_found
 from workspaced_server.offload.parcel import Workspace
 
-_MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+# A longer line is made a message in a thread, so that it holds up nobody else.
+_LONG_BYTES: Final = 64 * 1024
 
 
 class Reading:
@@ -40,8 +42,10 @@ class Reading:
         index, count = first, 0
         async for line in self._lines():
             if line and not line.isspace():
+                if len(line) > messages.MAX_LINE_BYTES:
+                    raise _too_large(index)
                 try:
-                    message = messages.decode(line)
+                    message = await _decode(line)
                 except (ValueError, RecursionError):
                     raise _invalid_line(index) from None
                 if message.ByteSize() > messages.MAX_MESSAGE_BYTES:
@@ -63,8 +67,8 @@ class Reading:
                 begun, size = [], 0
                 for line in lines[1:-1]:
                     yield line
-            if size < _MAX_LINE_BYTES:
-                # What is longer is no message anyway: its beginning is enough to say so.
+            if size <= messages.MAX_LINE_BYTES:
+                # What is longer is refused: its beginning is enough for that.
                 begun.append(lines[-1])
                 size += len(lines[-1])
         if size:
@@ -87,6 +91,12 @@ async def reading(workspace: Workspace, path: str, params: dict[str, object]) ->
                 raise not_found(path) from None
             raise
         yield Reading(stream, describe(workspace, location, answers.record(first, "entry")))
+
+
+async def _decode(line: bytes) -> content_pb2.Message:
+    if len(line) < _LONG_BYTES:
+        return messages.decode(line)
+    return await asyncio.to_thread(messages.decode, line)
 
 
 def _too_large(index: int) -> WorkspacedError:

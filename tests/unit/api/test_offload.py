@@ -315,6 +315,14 @@ async def test_messages_that_fit_no_answer(offload: Stub, guest: RealGuest) -> N
     error = await refused(messages(offload, answer.offload.path, skip=1))
     assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "OFFLOAD_MESSAGE_TOO_LARGE")
     assert error_info(error).metadata["line"] == "2"
+    with (guest.workdir / "sessions/s/context.jsonl").open("a") as file:
+        file.write("x" * (20 << 20))
+    error = await refused(messages(offload, answer.offload.path, skip=2))
+    assert reason(error) == "OFFLOAD_MESSAGE_TOO_LARGE"
+    assert (await offload.OffloadContext(context(text("behind")))).start_offset > 20 << 20
+    assert len(await messages(offload, answer.offload.path, skip=3)) == 1
+    error = await refused(offload.OffloadContext(context(text("\1" * (3 << 20)))))
+    assert violations(error) == {"message"}
 
 
 async def test_listing(offload: Stub) -> None:

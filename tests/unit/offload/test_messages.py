@@ -205,6 +205,14 @@ def test_what_is_no_message(line: bytes) -> None:
         decode(line)
 
 
+def test_a_line_that_would_take_much_memory() -> None:
+    text = json.dumps({"role": "user", "content": "[,{" * 500_000 + '"\\'})
+    assert len(decode(text.encode()).content[0].text.text) == 1_500_002
+    for bomb in ("[]", "{}", "0"):
+        with pytest.raises(ValueError, match="too many values"):
+            decode(b'{"role":"user","content":[' + b",".join([bomb.encode()] * 1_100_000) + b"]}")
+
+
 def test_a_forged_binary_is_ignored() -> None:
     for forged in ("!", "AAAA", 7, None):
         line = json.dumps({"role": "user", "content": "x", "workspaced": {"message": forged, "role": ["user"]}})
