@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workspaced_server.api import answers
+from workspaced_server.guest import answers
 from workspaced_server.skills.frontmatter import FrontMatter, FrontMatterInvalid, folded, parse
 
 MAX_FILE_BYTES = 1024 * 1024
