@@ -12,9 +12,9 @@ import atheris
 with atheris.instrument_imports(include=["workspaced_guest", "workspaced_server"]):
     from workspaced_guest import wire
     from workspaced_server.api.fileinfo import file_change, file_info
-    from workspaced_server.api.processes import exit_of, process
     from workspaced_server.errors import WorkspacedError
     from workspaced_server.guest.channel import ChannelLost, GuestStream
+    from workspaced_server.processes import exit_of, process
 
 from tests.support.fake_guest import FakeGuest
 

@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from workspaced.v1.workspace_pb2 import WorkspaceSpec
 from workspaced_server.api.validation import check_workspace_id
 from workspaced_server.errors import unreachable
-from workspaced_server.guest.channel import ChannelLost, GuestChannel
-
-
-class Handle(Protocol):
-    """A READY workspace in use."""
-
-    @property
-    def guest(self) -> GuestChannel: ...
-    @property
-    def workspace_id(self) -> str: ...
-    @property
-    def env(self) -> Mapping[str, str]: ...
-    @property
-    def user(self) -> str: ...
-    @property
-    def workdir(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def spec(self) -> WorkspaceSpec: ...
-
-    async def process_room(self) -> int | None:
-        """How many processes may run in it, as far as its owner's others leave room; None without a quota."""
-        ...
+from workspaced_server.guest.channel import ChannelLost
+from workspaced_server.workspaces.handle import Handle as Handle
 
 
 class Access(Protocol):

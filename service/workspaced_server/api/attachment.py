@@ -14,8 +14,8 @@ from workspaced.v1 import execution_pb2
 from workspaced_guest import wire
 from workspaced_server.api import answers
 from workspaced_server.api.encoding import process_output
-from workspaced_server.api.processes import STREAM_NAMES, STREAMS, exit_of, process
 from workspaced_server.guest.stream import GuestStream, Nothing
+from workspaced_server.processes import STREAM_NAMES, STREAMS, exit_of, process
 
 HEARTBEAT_SECONDS: Final = 10.0
 

@@ -12,14 +12,14 @@ from workspaced.v1 import execution_pb2, process_pb2
 from workspaced_server.api import answers
 from workspaced_server.api.access import Access, Handle, use
 from workspaced_server.api.attachment import Attachment, Event
-from workspaced_server.api.companion import companion
-from workspaced_server.api.processes import STATE_NAMES, new_process_id, process, start_params
 from workspaced_server.api.run import run_process
 from workspaced_server.api.stdin import StdinWriter, write_all
-from workspaced_server.api.stopping import Stops
 from workspaced_server.api.validation import check, check_size, page_size, seconds, signal_name
+from workspaced_server.companion import companion
 from workspaced_server.errors import FieldViolation, WorkspacedError, invalid
 from workspaced_server.guest.channel import ChannelLost
+from workspaced_server.processes import STATE_NAMES, new_process_id, process, start_params
+from workspaced_server.stopping import Stops
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -11,10 +11,10 @@ from workspaced.v1 import port_pb2
 from workspaced_guest import wire
 from workspaced_server.api import answers
 from workspaced_server.api.access import Access, use
-from workspaced_server.api.companion import companion
 from workspaced_server.api.encoding import file_data as encoded_data
 from workspaced_server.api.limits import MAX_CHUNK_BYTES
 from workspaced_server.api.validation import check, page_size
+from workspaced_server.companion import companion
 from workspaced_server.errors import FieldViolation, invalid
 from workspaced_server.guest.stream import GuestStream
 

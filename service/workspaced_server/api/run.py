@@ -8,12 +8,12 @@ from workspaced.v1 import execution_pb2, process_pb2
 from workspaced_guest import wire
 from workspaced_server.api import answers
 from workspaced_server.api.access import Handle
-from workspaced_server.api.companion import companion
 from workspaced_server.api.limits import MAX_RUN_OUTPUT_BYTES
-from workspaced_server.api.processes import exit_of, process, start_params
 from workspaced_server.api.stdin import write_all
+from workspaced_server.companion import companion
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.guest.stream import GuestStream, Nothing
+from workspaced_server.processes import exit_of, process, start_params
 
 
 async def run_process(

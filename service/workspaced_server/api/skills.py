@@ -11,12 +11,12 @@ import grpc
 from workspaced.v1 import discovery_pb2, management_pb2, skill_pb2
 from workspaced_server.api import answers
 from workspaced_server.api.access import Access, use
-from workspaced_server.api.companion import companion
 from workspaced_server.api.half_close import confirm_half_close
 from workspaced_server.api.limits import MAX_CHUNK_BYTES, MAX_PAGE_SIZE
 from workspaced_server.api.mcps import waits
 from workspaced_server.api.pairs import agent_of, pair_of
 from workspaced_server.api.validation import SHA256, Violations, page_size
+from workspaced_server.companion import companion
 from workspaced_server.errors import FieldViolation, invalid
 from workspaced_server.guest.stream import GuestStream
 from workspaced_server.instructions import Instructions

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 
 from workspaced.v1 import execution_pb2
 from workspaced_server.api import answers
-from workspaced_server.api.companion import companion
 from workspaced_server.api.limits import MAX_CHUNK_BYTES
+from workspaced_server.companion import companion
 from workspaced_server.errors import Code, FieldViolation, WorkspacedError, invalid
 from workspaced_server.guest.channel import GuestChannel
 from workspaced_server.guest.faults import renamed

@@ -13,9 +13,9 @@ from workspaced_server.api import answers
 from workspaced_server.api.access import Access, use
 from workspaced_server.api.limits import MAX_REQUEST_BYTES
 from workspaced_server.api.pairs import check_id, pair_of
-from workspaced_server.api.stopping import Stops
 from workspaced_server.api.validation import Violations, page_size, seconds
 from workspaced_server.session_calls import SessionCalls
+from workspaced_server.stopping import Stops
 from workspaced_server.tools.mcp import Mcps
 from workspaced_server.tools.overflow import Offloads
 from workspaced_server.tools.running import RunningCalls
@@ -40,7 +40,7 @@ class ToolServicer:
         self._workspaces = workspaces
         self._calls = calls
         self._stops = Stops()
-        self._tools = Toolbox(mcps, skills, offloads, self._stops)
+        self._tools = Toolbox(mcps, skills, offloads, self._stops, MAX_REQUEST_BYTES)
         self._running = RunningCalls()
 
     async def aclose(self) -> None:

@@ -10,10 +10,10 @@ import grpc
 from workspaced.v1 import file_pb2
 from workspaced_server.api import answers
 from workspaced_server.api.access import Handle
-from workspaced_server.api.companion import companion
 from workspaced_server.api.fileinfo import file_info
 from workspaced_server.api.half_close import confirm_half_close
 from workspaced_server.api.limits import MAX_CHUNK_BYTES
+from workspaced_server.companion import companion
 from workspaced_server.errors import FieldViolation, WorkspacedError, invalid
 from workspaced_server.guest.faults import renamed
 from workspaced_server.guest.stream import GuestStream

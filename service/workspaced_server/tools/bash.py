@@ -11,14 +11,14 @@ from google.protobuf.duration_pb2 import Duration
 
 from workspaced.v1 import content_pb2, process_pb2, tool_pb2
 from workspaced_guest import wire
-from workspaced_server.api import answers
-from workspaced_server.api.access import Handle
-from workspaced_server.api.processes import exit_of, new_process_id, process, start_params
 from workspaced_server.errors import WorkspacedError
+from workspaced_server.guest import answers
 from workspaced_server.guest.channel import GuestChannel
+from workspaced_server.processes import exit_of, new_process_id, process, start_params
 from workspaced_server.tools.collected import Collected
 from workspaced_server.tools.guest import explain
 from workspaced_server.tools.outcome import Call, Outcome, failed, text_block
+from workspaced_server.workspaces.handle import Handle
 
 DEFAULT_SECONDS: Final = 120.0
 OUTPUT_CHARACTERS: Final = 30_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from workspaced_server.api import answers
-from workspaced_server.api.access import Handle
 from workspaced_server.errors import WorkspacedError
+from workspaced_server.guest import answers
+from workspaced_server.workspaces.handle import Handle
 
 _MAX_BYTES: Final = 8 << 20
 

@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from workspaced.v1 import mcp_pb2, tool_pb2
-from workspaced_server.api.access import Handle
-from workspaced_server.api.companion import companion
+from workspaced_server.companion import companion
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.partitions import Pair
 from workspaced_server.tools.names import ServerNames
 from workspaced_server.tools.outcome import Call, Outcome, failed, interrupted, text_block
 from workspaced_server.tools.values import protobuf_value, struct_of, valid_text
+from workspaced_server.workspaces.handle import Handle
 
 if TYPE_CHECKING:
     import mcp_types as types

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workspaced.v1 import content_pb2, tool_pb2
-from workspaced_server.api.access import Handle
-from workspaced_server.api.stopping import Stops
 from workspaced_server.partitions import Pair, directory_name
+from workspaced_server.stopping import Stops
+from workspaced_server.workspaces.handle import Handle
 
 Emit = Callable[[tool_pb2.CallToolResponse], Awaitable[None]]
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from workspaced.v1 import content_pb2, offload_pb2, tool_pb2
-from workspaced_server.api.access import Handle
-from workspaced_server.api.limits import MAX_REQUEST_BYTES
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.partitions import Pair
 from workspaced_server.tools.outcome import Outcome, text_block
 from workspaced_server.tools.values import struct_of
+from workspaced_server.workspaces.handle import Handle
 
-# Less for what is around it in a message.
-_MOST_BYTES: Final = MAX_REQUEST_BYTES - (16 << 10)
+# For what is around a result in a message.
+_MARGIN_BYTES: Final = 16 << 10
 
 
 class Offloads(Protocol):
@@ -33,23 +32,35 @@ class Offloads(Protocol):
 
 
 class Overflow:
-    """The rule of one call. ``limit`` is its ``offload_over_bytes``, 0 for never."""
+    """The rule of one call. ``limit`` is its ``offload_over_bytes``, 0 for never; ``message_bytes`` is what a message
+    may have.
+    """
 
-    def __init__(self, offloads: Offloads, handle: Handle, pair: Pair, call_id: str, tool: str, limit: int) -> None:
+    def __init__(
+        self,
+        offloads: Offloads,
+        handle: Handle,
+        pair: Pair,
+        call_id: str,
+        tool: str,
+        limit: int,
+        message_bytes: int,
+    ) -> None:
         self._offloads = offloads
         self._handle = handle
         self._pair = pair
         self._call_id = call_id
         self._tool = tool
         self._limit = limit
+        self._most = message_bytes - _MARGIN_BYTES
 
     async def data(self, data: bytes, media_type: str, name: str) -> content_pb2.ContentBlock:
         """A data block: with its bytes, or stored. Raises WorkspacedError TOOL_RESULT_TOO_LARGE."""
         if self._limit and len(data) > self._limit:
             _, stored = await self._offloads.data(self._handle, data, media_type, name)
             return content_pb2.ContentBlock(data=stored)
-        if len(data) > _MOST_BYTES:
-            raise _too_large(len(data))
+        if len(data) > self._most:
+            raise self._too_large(len(data))
         return content_pb2.ContentBlock(data=content_pb2.DataBlock(media_type=media_type, bytes=data, name=name))
 
     async def result(self, outcome: Outcome) -> tool_pb2.ToolResult:
@@ -70,8 +81,8 @@ class Overflow:
             await self._store_text(result, state)
             await self._store_data(result)
         size = result.ByteSize()
-        if size > _MOST_BYTES:
-            raise _too_large(size)
+        if size > self._most:
+            raise self._too_large(size)
         return result
 
     async def _store_text(self, result: tool_pb2.ToolResult, state: content_pb2.ToolResultState.ValueType) -> None:
@@ -96,14 +107,22 @@ class Overflow:
         """Data blocks that fit a message one by one but not together, the largest first; then structured output."""
         inline = [block for block in result.content if block.data.WhichOneof("source") == "bytes"]
         for block in sorted(inline, key=lambda block: -len(block.data.bytes)):
-            if result.ByteSize() <= _MOST_BYTES:
+            if result.ByteSize() <= self._most:
                 return
             data = block.data
             _, stored = await self._offloads.data(self._handle, data.bytes, data.media_type, data.name)
             block.data.CopyFrom(stored)
-        if result.ByteSize() > _MOST_BYTES and result.HasField("structured"):
+        if result.ByteSize() > self._most and result.HasField("structured"):
             result.ClearField("structured")
             result.content.append(text_block("[the structured output is too large for a message and is left out]"))
+
+    def _too_large(self, size: int) -> WorkspacedError:
+        return WorkspacedError(
+            Code.RESOURCE_EXHAUSTED,
+            "TOOL_RESULT_TOO_LARGE",
+            f"the result has {size} bytes, at most {self._most} fit a message: set offload_over_bytes",
+            {"size_bytes": str(size), "limit_bytes": str(self._most)},
+        )
 
 
 def _shorten(whole: bytes, limit: int, path: str) -> str:
@@ -112,12 +131,3 @@ def _shorten(whole: bytes, limit: int, path: str) -> str:
     left_out = len(whole) - len(head.encode()) - len(tail.encode())
     note = f"[{left_out} bytes left out here. The whole output is in {path}: use Read or Grep on it.]"
     return "\n".join(part for part in (head, note, tail) if part)
-
-
-def _too_large(size: int) -> WorkspacedError:
-    return WorkspacedError(
-        Code.RESOURCE_EXHAUSTED,
-        "TOOL_RESULT_TOO_LARGE",
-        f"the result has {size} bytes, at most {MAX_REQUEST_BYTES} fit a message: set offload_over_bytes",
-        {"size_bytes": str(size), "limit_bytes": str(MAX_REQUEST_BYTES)},
-    )

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from workspaced.v1 import process_pb2
 from workspaced_guest import wire
-from workspaced_server.api import answers
-from workspaced_server.api.processes import process
-from workspaced_server.api.validation import PROCESS_ID
 from workspaced_server.errors import WorkspacedError
+from workspaced_server.guest import answers
 from workspaced_server.guest.stream import GuestStream
+from workspaced_server.processes import process
 from workspaced_server.tools.bash import ending
 from workspaced_server.tools.guest import ask, explain
 from workspaced_server.tools.lines import LINE_BYTES, numbered
@@ -81,8 +80,6 @@ def _more(first: int, last: int, total: int | None) -> str:
 
 
 async def _read_process(call: Call, process_id: str, offset: int, limit: int) -> Outcome:
-    if not PROCESS_ID.fullmatch(process_id):
-        return failed(f"{process_id[:200]!r} is no id of a process.")
     params: dict[str, object] = {"process_id": process_id, "offset": 0, "follow": False}
     async with call.handle.guest.open("process.attach", params) as output:
         started = process(answers.record(answers.message(await output.receive()), "started"))

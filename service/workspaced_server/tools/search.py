@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from workspaced.v1 import content_pb2
-from workspaced_server.api import answers
 from workspaced_server.errors import WorkspacedError
+from workspaced_server.guest import answers
 from workspaced_server.tools.guest import ask, explain
 from workspaced_server.tools.outcome import Call, Outcome, failed, said
 

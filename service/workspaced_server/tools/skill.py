@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from workspaced_server.api.access import Handle
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.skills.listing import Listing
 from workspaced_server.skills.skills import SkillContent
 from workspaced_server.tools.outcome import Call, Outcome, failed, said
+from workspaced_server.workspaces.handle import Handle
 
 _MAX_FILES = 200
 

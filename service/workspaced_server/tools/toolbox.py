@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from workspaced.v1 import mcp_pb2, tool_pb2
-from workspaced_server.api.access import Handle
-from workspaced_server.api.stopping import Stops
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.partitions import Pair
+from workspaced_server.stopping import Stops
 from workspaced_server.tools import mcp
 from workspaced_server.tools.bash import bash
 from workspaced_server.tools.catalogue import BUILTINS, by_name
@@ -24,6 +23,7 @@ from workspaced_server.tools.schema import problems
 from workspaced_server.tools.search import glob, grep
 from workspaced_server.tools.skill import Skills, skill
 from workspaced_server.tools.write import write
+from workspaced_server.workspaces.handle import Handle
 
 # Tools that end by themselves when their time is up, and tell what they have; this is how late they may be.
 _OWN_END_SECONDS: Final = 10.0
@@ -47,11 +47,12 @@ class Request:
 class Toolbox:
     """The built-in tools and those of MCP servers."""
 
-    def __init__(self, mcps: Mcps | None, skills: Skills, offloads: Offloads, stops: Stops) -> None:
+    def __init__(self, mcps: Mcps | None, skills: Skills, offloads: Offloads, stops: Stops, message_bytes: int) -> None:
         self._mcps = mcps
         self._skills = skills
         self._offloads = offloads
         self._stops = stops
+        self._message_bytes = message_bytes
         self._builtin: Mapping[str, Run] = {
             "Bash": bash,
             "Read": read,
@@ -81,7 +82,9 @@ class Toolbox:
     async def call(self, handle: Handle, pair: Pair, request: Request, emit: Emit) -> tool_pb2.ToolResult:
         """Run a call; its events go to ``emit``. Raises WorkspacedError, ChannelLost; cancellation stops the tool."""
         schema, run = await self._find(handle, pair, request)
-        overflow = Overflow(self._offloads, handle, pair, request.call_id, request.name, request.offload_over_bytes)
+        overflow = Overflow(
+            self._offloads, handle, pair, request.call_id, request.name, request.offload_over_bytes, self._message_bytes
+        )
         wrong = problems(schema, request.input)
         if wrong:
             lines = "\n".join(f"- {line}" for line in wrong)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workspaced_server.api import answers
 from workspaced_server.errors import WorkspacedError
+from workspaced_server.guest import answers
 from workspaced_server.tools.guest import ask, explain
 from workspaced_server.tools.outcome import Call, Outcome, failed, said
 

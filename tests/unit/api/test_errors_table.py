@@ -15,9 +15,7 @@ from workspaced_server.workspaces.faults import _CODES as DRIVER_CODES
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "service" / "workspaced_server"
 
-# Of RPCs that answer NOT_YET_AVAILABLE; they enter the table with the RPCs.
-_LATER: set[tuple[str, str]] = set()
-_SERVED = ("execution", "file", "lifecycle", "offload", "port", "process", "server", "workspace")
+_SERVED = ("execution", "file", "lifecycle", "offload", "port", "process", "server", "tool", "workspace")
 
 Pair = tuple[str, str]
 
@@ -75,7 +73,7 @@ def proto_pairs() -> set[Pair]:
         comments = " ".join(re.findall(r"//\s*(.*)", text))
         for code, reasons in re.findall(rf"\b({codes}), ([A-Z]+(?:_[A-Z]+)+(?:, [A-Z]+(?:_[A-Z]+)+)*)", comments):
             pairs |= {(code, reason) for reason in reasons.split(", ") if reason not in Code.__members__}
-    return pairs - _LATER
+    return pairs
 
 
 def test_the_table_is_what_the_code_says() -> None:

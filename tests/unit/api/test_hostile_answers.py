@@ -18,9 +18,9 @@ from workspaced.v1 import process_pb2
 from workspaced_guest import wire
 from workspaced_server.api.attachment import Attachment
 from workspaced_server.api.fileinfo import file_change, file_info
-from workspaced_server.api.processes import exit_of, fingerprint, process
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.offload.layout import describe, location_of
+from workspaced_server.processes import exit_of, fingerprint, process
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from workspaced.v1 import process_pb2, workspace_pb2
-from workspaced_server.api.processes import REDACTED, _spec_label, process
+from workspaced_server.processes import REDACTED, _spec_label, process
 from workspaced_server.workspaces.spec import redact
 
 COUNTS = [1, 2, 3, 7, 20, 100]

@@ -47,8 +47,13 @@ async def test_bash_in_the_background(caller: Caller) -> None:
         "     1\tone\n[lines 1 to 1 of 2; go on with offset 2]\n[exit code 4]"
     )
     assert await caller.text("Read", file_path=path, offset=9) == "[2 lines so far]\n[exit code 4]"
-    assert await caller.text("Read", file_path="process:///p-none") == "!There is no process p-none: it was never started, or ended more than ten minutes ago."
-    assert await caller.text("Read", file_path="process:///../x") == "!'../x' is no id of a process."
+    assert (
+        await caller.text("Read", file_path="process:///p-none")
+        == "!There is no process p-none: it was never started, or ended more than ten minutes ago."
+    )
+    assert await caller.text("Read", file_path="process:///../x") == (
+        "!process_id must match [A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+    )
 
 
 async def test_read(caller: Caller, guest: RealGuest) -> None:

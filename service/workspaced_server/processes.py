@@ -13,9 +13,8 @@ from google.protobuf.message import DecodeError
 
 from workspaced.v1 import process_pb2
 from workspaced_guest import wire
-from workspaced_server.api import answers
-from workspaced_server.api.access import Handle
-from workspaced_server.api.validation import seconds
+from workspaced_server.guest import answers
+from workspaced_server.workspaces.handle import Handle
 
 REDACTED: Final = "[redacted]"
 
@@ -67,8 +66,9 @@ async def start_params(
 ) -> dict[str, object]:
     """Parameters of ``process.start``, with the room that the owner's quota leaves.
 
-    `block` and `kill` are the call's defaults of the two policies; `stdin` is the
-    input of RunProcess, whose spec's own mode does not count."""
+    `block` and `kill` are the call's defaults of the two policies; `stdin` is the input of RunProcess, whose spec's own
+    mode does not count.
+    """
     policy = spec.disconnect_policy
     kill = policy == process_pb2.DISCONNECT_POLICY_KILL or (kill and policy != process_pb2.DISCONNECT_POLICY_KEEP)
     overflow = spec.overflow_policy
@@ -93,9 +93,9 @@ async def start_params(
     if spec.HasField("pty"):
         guest_spec["pty"] = {"cols": spec.pty.cols, "rows": spec.pty.rows}
     if spec.HasField("timeout"):
-        guest_spec["timeout"] = seconds(spec.timeout)
+        guest_spec["timeout"] = spec.timeout.ToNanoseconds() / 1e9
     if spec.HasField("kill_grace"):
-        guest_spec["kill_grace"] = seconds(spec.kill_grace)
+        guest_spec["kill_grace"] = spec.kill_grace.ToNanoseconds() / 1e9
     if spec.journal_limit_bytes:
         guest_spec["journal_limit"] = spec.journal_limit_bytes
     if spec.nice:

@@ -7,9 +7,9 @@ from typing import Final
 
 import structlog
 
-from workspaced_server.api.access import Handle
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.guest.channel import ChannelLost
+from workspaced_server.workspaces.handle import Handle
 
 _log = structlog.get_logger("workspaced.execution")
 
