@@ -13,11 +13,11 @@ from typing import Final, Protocol
 
 from workspaced.v1 import mcp_pb2
 from workspaced.v1.workspace_pb2 import Backend
-from workspaced_server.api.access import Handle
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.partitions import Pair, directory_name
 from workspaced_server.skills.listing import Skill
 from workspaced_server.skills.skills import Skills
+from workspaced_server.workspaces.handle import Handle
 
 PLACEHOLDERS: Final = (
     "default",

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from workspaced_server.api.access import Handle
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.guest import answers
 from workspaced_server.partitions import directory_name
 from workspaced_server.skills import seeds
 from workspaced_server.skills.frontmatter import FrontMatterInvalid, folded
 from workspaced_server.skills.listing import MAX_FILE_BYTES, Listing, Skill, directory_for, front_matter, skill_of
+from workspaced_server.workspaces.handle import Handle
 from workspaced_server.workspaces.locks import KeyedLocks
 
 if TYPE_CHECKING:
