@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
@@ -25,7 +26,6 @@ from workspaced_server.api.handlers import service_handler
 from workspaced_server.api.interceptors import CallInterceptor, scopes_of
 from workspaced_server.api.offload import OffloadServicer
 from workspaced_server.api.ports import PortServicer
-from workspaced_server.api.roles import UnavailableServicer
 from workspaced_server.api.server import FILES
 from workspaced_server.api.skills import SkillServicer
 from workspaced_server.api.tools import ToolServicer
@@ -142,6 +142,16 @@ class RunningServer:
     address: str
 
 
+class _Absent:
+    """Stands in for the RPCs that need a whole server."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def refuse(request: object, context: object) -> None:
+            raise NotImplementedError(name)
+
+        return refuse
+
+
 @asynccontextmanager
 async def serve(guest_channel: GuestChannel, mcps: Mcps | None = None) -> AsyncIterator[RunningServer]:
     """Serve ExecutionService, FileService, PortService and the roles on loopback."""
@@ -162,7 +172,7 @@ async def serve(guest_channel: GuestChannel, mcps: Mcps | None = None) -> AsyncI
     server = grpc.aio.server(interceptors=[interceptor], options=[("grpc.max_receive_message_length", 8 << 20)])
     server.add_generic_rpc_handlers(
         tuple(
-            service_handler(service, *servicers, UnavailableServicer(service))
+            service_handler(service, *servicers, _Absent())
             for file in FILES
             for service in file.services_by_name.values()
         )

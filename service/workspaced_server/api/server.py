@@ -20,7 +20,7 @@ from workspaced.v1 import (
     port_pb2,
     server_pb2,
 )
-from workspaced_server.api import reflection, roles
+from workspaced_server.api import reflection
 from workspaced_server.api.allocation import AllocationServicer
 from workspaced_server.api.auth import Authenticator
 from workspaced_server.api.drain import Drain
@@ -113,7 +113,7 @@ class ApiServer:
         )
         services = [service for file in FILES for service in file.services_by_name.values()]
         self._names = [service.full_name for service in services]
-        handlers = [service_handler(service, *servicers, roles.UnavailableServicer(service)) for service in services]
+        handlers = [service_handler(service, *servicers) for service in services]
         health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         self._server.add_generic_rpc_handlers((*handlers, *reflection.handlers([*self._names, health])))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

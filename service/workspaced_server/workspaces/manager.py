@@ -25,7 +25,7 @@ from workspaced_server.workspaces import faults, spec
 from workspaced_server.workspaces.channels import Connect, connect_guest
 from workspaced_server.workspaces.entries import Entries, Entry, Flight, Kind
 from workspaced_server.workspaces.failpoints import reach
-from workspaced_server.workspaces.handle import WorkspaceHandle
+from workspaced_server.workspaces.handle import WorkspaceHandle, handle_of
 from workspaced_server.workspaces.identifiers import (
     check_labels,
     check_request_id,
@@ -36,7 +36,7 @@ from workspaced_server.workspaces.identifiers import (
 from workspaced_server.workspaces.leases import Leases
 from workspaced_server.workspaces.locks import KeyedLocks
 from workspaced_server.workspaces.pools import POOL, Pools
-from workspaced_server.workspaces.quotas import quota, running_processes
+from workspaced_server.workspaces.quotas import process_room, quota
 from workspaced_server.workspaces.record import Record, RevisionClock, State, now_us
 from workspaced_server.workspaces.registry import Query, Registry, RegistryUnavailable
 from workspaced_server.workspaces.settings import WorkspaceSettings
@@ -47,7 +47,6 @@ from workspaced_server.workspaces.watch import Feed, Snapshot
 _log = structlog.stdlib.get_logger("workspaced.workspaces")
 _REQUEST_SECONDS = 24 * 3600
 _DEFAULT_GRACE_SECONDS = 5.0
-_MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +121,7 @@ class Workspaces:
             shared = entry.channel
             if shared is not None:
                 shared.enter()
-            handle = entry.handle
-            if handle is None or handle.guest is not guest:
-                wanted = entry.spec
-                handle = WorkspaceHandle(
-                    record.workspace_id, guest, dict(wanted.env), wanted.user, entry.record.workdir, record.key, wanted,
-                    partial(self._process_room, entry),
-                )  # fmt: skip
-                entry.handle = handle
-            yield handle
+            yield handle_of(entry, guest, partial(process_room, self, entry))
         finally:
             entry.uses -= 1
             entry.used_time = now_us()
@@ -420,16 +411,6 @@ class Workspaces:
                 self._entries.forget(entry)
         reach("create.stored")
         await self._transitions.initialize(entry, flight)
-
-    async def _process_room(self, entry: Entry) -> int | None:
-        most = self.settings.max_processes_per_owner
-        if not most:
-            return None
-        owned = Query(owner=entry.record.owner, states=frozenset({State.READY}))
-        records = await self._registry.page(owned, _MOST_COUNTED)
-        others = [self._entries.adopt(record) for record in records if record.key != entry.record.key]
-        counted = await asyncio.gather(*(running_processes(self._transitions, other) for other in others))
-        return max(0, most - sum(counted))
 
     async def _claim(self, entry: Entry, spare: Entry) -> bool:
         """Create the workspace with the spare's sandbox; False when the spare is gone."""

@@ -11,15 +11,18 @@ import structlog
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.workspaces import faults, spec
 from workspaced_server.workspaces.pools import POOL
-from workspaced_server.workspaces.record import Record
+from workspaced_server.workspaces.record import Record, State
+from workspaced_server.workspaces.registry import Query
 from workspaced_server.workspaces.settings import WorkspaceSettings
 
 if TYPE_CHECKING:
     from workspaced_server.workspaces.entries import Entry
+    from workspaced_server.workspaces.manager import Workspaces
     from workspaced_server.workspaces.transitions import Transitions
 
 _log = structlog.stdlib.get_logger("workspaced.quotas")
 _ANSWER_SECONDS = 5.0
+_MOST_COUNTED = 10_000
 
 
 def quota(record: Record, settings: WorkspaceSettings) -> Callable[[Sequence[Record]], None] | None:
@@ -41,7 +44,19 @@ def quota(record: Record, settings: WorkspaceSettings) -> Callable[[Sequence[Rec
     return check
 
 
-async def running_processes(transitions: Transitions, entry: Entry) -> int:
+async def process_room(workspaces: Workspaces, entry: Entry) -> int | None:
+    """How many processes may run in a workspace, as far as its owner's others leave room; None without a limit."""
+    most = workspaces.settings.max_processes_per_owner
+    if not most:
+        return None
+    owned = Query(owner=entry.record.owner, states=frozenset({State.READY}))
+    records = await workspaces.registry.page(owned, _MOST_COUNTED)
+    others = [workspaces.entries.adopt(record) for record in records if record.key != entry.record.key]
+    counted = await asyncio.gather(*(_running(workspaces.transitions, other) for other in others))
+    return max(0, most - sum(counted))
+
+
+async def _running(transitions: Transitions, entry: Entry) -> int:
     """How many processes run in a workspace, at most 1,000; 0 for one that cannot be asked, whose processes nobody can
     use either.
     """
