@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Params = dict[str, Any]
 
-_SCAN_BYTES = 1024 * 1024
+_SCAN_BYTES = 256 * 1024
 
 
 def read_offload(guest: Guest, stream: BlockingStream, params: Params) -> Params:
@@ -71,19 +71,21 @@ def read_offload(guest: Guest, stream: BlockingStream, params: Params) -> Params
 def _line(stream: BlockingStream, descriptor: int, skip: int, end: int) -> int:
     """The offset behind so many lines, or the end where there are not as many."""
     position = 0
+    buffer = bytearray(_SCAN_BYTES)
+    view = memoryview(buffer)
     while skip and position < end:
         stream.check()
-        data = os.pread(descriptor, min(_SCAN_BYTES, end - position), position)
-        if not data:
+        count = os.preadv(descriptor, [view[: end - position]], position)
+        if not count:
             return end
-        lines = data.count(b"\n")
+        lines = buffer.count(b"\n", 0, count)
         if lines >= skip:
             found = -1
             for _ in range(skip):
-                found = data.index(b"\n", found + 1)
+                found = buffer.index(b"\n", found + 1)
             return position + found + 1
         skip -= lines
-        position += len(data)
+        position += count
     return position
 
 

@@ -18,7 +18,7 @@ import pytest
 from tests.support.parcels import parcel
 from tests.support.scripted_stream import Handler, ScriptedGuest, ScriptedStream
 from tests.unit.guest.test_offload import append, files, listed, read, sha, tool_result
-from workspaced_guest import offload, parts
+from workspaced_guest import offload, offloadlog, parts
 
 BEFORE = b'{"before":1}\n'
 LINES = b"".join(b'{"n":%d,"text":"%s"}\n' % (number, b"x" * 50) for number in range(5))
@@ -72,18 +72,33 @@ def test_tool_result(tmp_path: Path, how: str, request_id: str | None) -> None:
     assert every_step(tmp_path, how, offload.store_tool_result, request_id, check_tool_result) > 10
 
 
+@pytest.mark.parametrize("how", ["before", "half", "after"])
+def test_append_while_the_log_is_written_anew(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offloadlog, "_LIMIT_BYTES", 800)
+
+    def check(guest: ScriptedGuest, request_id: str | None) -> None:
+        log = Path(guest.workdir) / "sessions/s/.requests"
+        check_append(guest, request_id)
+        assert log.stat().st_size < 1600
+
+    assert every_step(tmp_path, how, offload.append, "r", check, earlier=("x", "y", "z")) > 15
+
+
 def every_step(
     directory: Path,
     how: str,
     handler: Handler,
     request_id: str | None,
     check: Callable[[ScriptedGuest, str | None], None],
+    earlier: tuple[str, ...] = (),
 ) -> int:
     """Kill the operation at each step in turn, each time in a new place; how many steps there are."""
     for step in range(1, 1000):
         place = directory / str(step)
         place.mkdir()
         guest = ScriptedGuest.at(place)
+        for request in earlier:
+            tool_result(guest, b"", id="earlier", request_id=request)
         append(guest, BEFORE, request_id="before")
 
         def operation(guest: ScriptedGuest = guest) -> None:
