@@ -7,22 +7,22 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import httpx2
 import mcp_types as types
-from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.guest.channel import ChannelLost
-from workspaced_server.mcps import http, stdio
+from workspaced_server.mcps import failures, http, stdio
 from workspaced_server.mcps.failures import McpFailure
 from workspaced_server.mcps.listings import Listings
+from workspaced_server.mcps.session import Session, implementation
 
 if TYPE_CHECKING:
     from workspaced_server.guest.stream import GuestStream
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from workspaced_server.mcps.place import Place
     from workspaced_server.mcps.settings import McpSettings
 
-# After the end of its standard input a server has so long to end by itself; then it is stopped.
-_GOODBYE_SECONDS = 1.0
 _CLOSE_SECONDS = 3.0
 _KILL_GRACE_SECONDS = 2.0
 _STDERR_BYTES = 1 << 20
@@ -39,27 +37,6 @@ _STDERR_BYTES = 1 << 20
 T = TypeVar("T")
 OnLog = Callable[[types.LoggingMessageNotificationParams], None]
 """Takes a log line of a server. It must not wait."""
-
-# The SDK writes down what servers send; here a server is untrusted and its owner is told by errors.
-for _name in ("mcp", "client", "httpx2", "httpcore2"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
-
-
-class _Session(ClientSession):
-    """A session that says why it declines what a server asks of a client."""
-
-    async def dispatch_input_request(
-        self, ctx: ClientRequestContext, request: types.InputRequest
-    ) -> types.InputResponse | types.ErrorData:
-        """Decline."""
-        match request:
-            case types.CreateMessageRequest():
-                text = "sampling is declined: workspaced has no model, the agent that calls the tool has"
-            case types.ElicitRequest():
-                text = "elicitation is declined: workspaced has no user to ask; take what is missing as an argument"
-            case _:
-                text = "roots are not offered: give the server its directories as arguments"
-        return types.ErrorData(code=METHOD_NOT_FOUND, message=text)
 
 
 class Connection:
@@ -237,7 +214,7 @@ class Connection:
             failure = await self._serve(reader, stdio.PipeWriter(stream), reader.ended)
             if self._closing.is_set():
                 if self.opened.done() and reader.failure is None:
-                    await _say_goodbye(stream)
+                    await stdio.say_goodbye(stream)
             elif failure is not None or reader.failure is not None:
                 raise await self._explained(failure or reader.failure, reader, stream)
 
@@ -254,7 +231,7 @@ class Connection:
         if reader.failure is not None and reason == "MCP_CRASHED":
             gone = await stdio.exit_of(stream, reader)
             if gone is not None:
-                message = _ending(gone)
+                message = stdio.ending(gone)
         if reader.noise and reason != "MCP_PROTOCOL_ERROR":
             message += f"; on its standard output it wrote {stdio.excerpt(reader.noise)}"
         if reason == "MCP_CRASHED" and not self.opened.done():
@@ -280,7 +257,7 @@ class Connection:
                             stack, self._place.guest, declared, context, most, on_refusal, self.fail
                         )
                 except TimeoutError:
-                    raise _late(self.call_timeout) from None
+                    raise failures.late(self.call_timeout) from None
                 failure = await self._serve(reader, writer, reader.ended)
                 failure = failure or getattr(reader, "failure", None)
         except asyncio.CancelledError:
@@ -304,12 +281,12 @@ class Connection:
 
         What is raised here would come out of the task groups around it as one of a group.
         """
-        session = _Session(
+        session = Session(
             reader,
             writer,
             logging_callback=self._on_log,
             message_handler=self._on_message,
-            client_info=types.Implementation(name="workspaced", version=_version()),
+            client_info=implementation(),
         )
         async with session:
             try:
@@ -339,7 +316,7 @@ class Connection:
                 self.listings.begin(session)
                 await self.listings.tools.load()
         except TimeoutError:
-            raise _late(self.call_timeout) from None
+            raise failures.late(self.call_timeout) from None
         except MCPError as error:
             if ended.is_set():
                 raise McpFailure("MCP_CRASHED", "it closed the connection") from error
@@ -347,7 +324,9 @@ class Connection:
                 raise McpFailure("MCP_CONNECT_FAILED", self._refusal) from error
             raise McpFailure("MCP_PROTOCOL_ERROR", f"it refused to begin: {error.message}") from error
         except (ValidationError, RuntimeError) as error:
-            raise McpFailure("MCP_PROTOCOL_ERROR", f"its first answer makes no sense: {_short(error)}") from error
+            raise McpFailure(
+                "MCP_PROTOCOL_ERROR", f"its first answer makes no sense: {failures.short(error)}"
+            ) from error
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise McpFailure("MCP_CRASHED", "it closed the connection") from error
 
@@ -392,7 +371,7 @@ class Connection:
             return McpFailure("MCP_CONNECT_FAILED", f"it answered HTTP {error.response.status_code}")
         if isinstance(error, httpx2.HTTPError | httpx2.SSEError | httpx2.StreamError):
             reason = "MCP_CONNECT_FAILED" if isinstance(error, httpx2.TransportError) else "MCP_PROTOCOL_ERROR"
-            return McpFailure(reason, f"it cannot be reached: {_short(error)}")
+            return McpFailure(reason, f"it cannot be reached: {failures.short(error)}")
         logging.getLogger("workspaced.mcps").error("an MCP transport failed", exc_info=error)
         return McpFailure("MCP_PROTOCOL_ERROR", "the session with it broke")
 
@@ -410,35 +389,6 @@ def _ended_by_server() -> McpFailure:
     return McpFailure("MCP_CRASHED", "it was ended", steady=True)
 
 
-def _late(limit: float | None) -> McpFailure:
-    return McpFailure("MCP_TIMEOUT", f"it was not ready within its call_timeout of {limit or 0:g} s")
-
-
-def _short(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0][:300] or type(error).__name__
-
-
-def _ending(gone: dict[str, Any]) -> str:
-    if gone.get("signal"):
-        text = f"it was killed by signal {gone['signal']}"
-    elif gone.get("code") is not None:
-        text = f"it exited with code {gone['code']}"
-    else:
-        text = "it ended"
-    return f"{text}, out of memory" if gone.get("reason") == "OOM_KILLED" else text
-
-
-async def _say_goodbye(stream: GuestStream) -> None:
-    """Close the server's standard input, and give it time to end by itself."""
-    stream.end()
-    try:
-        async with asyncio.timeout(_GOODBYE_SECONDS):
-            while await stream.receive() is not None:
-                pass
-    except (TimeoutError, OSError, WorkspacedError):
-        return  # leaving the stream stops what is left
-
-
 async def _first(*works: Any) -> None:
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
@@ -446,10 +396,3 @@ async def _first(*works: Any) -> None:
     finally:
         for task in tasks:
             task.cancel()
-
-
-def _version() -> str:
-    try:
-        return version("workspaced-server")
-    except PackageNotFoundError:
-        return "0"

@@ -169,3 +169,13 @@ def exists(mcp: str) -> WorkspacedError:
         {"mcp": mcp},
         resource=("mcp", mcp),
     )
+
+
+def late(limit: float | None) -> McpFailure:
+    """It was not ready in time."""
+    return McpFailure("MCP_TIMEOUT", f"it was not ready within its call_timeout of {limit or 0:g} s")
+
+
+def short(error: BaseException) -> str:
+    """The first line of what an exception says."""
+    return str(error).split("\n", 1)[0][:300] or type(error).__name__

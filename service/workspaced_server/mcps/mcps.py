@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,7 @@ import structlog
 
 from workspaced.v1 import mcp_pb2
 from workspaced_server.errors import Code, FieldViolation, WorkspacedError, invalid
-from workspaced_server.guest.channel import ChannelLost
-from workspaced_server.mcps import agentscope, failures
+from workspaced_server.mcps import agentscope, failures, survey
 from workspaced_server.mcps.declarations import Declaration, Declarations, Declared, check_free, declaration
 from workspaced_server.mcps.failures import McpFailure
 from workspaced_server.mcps.instance import Instance, InstanceKey, allows
@@ -25,7 +23,6 @@ from workspaced_server.mcps.vault import Vault
 from workspaced_server.partitions import Pair
 from workspaced_server.principal import current
 from workspaced_server.workspaces.locks import KeyedLocks
-from workspaced_server.workspaces.record import now_us
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -41,8 +38,6 @@ OnProgress = Callable[[float, float | None, str | None], None]
 
 _log = structlog.stdlib.get_logger("workspaced.mcps")
 
-# What an instance offered when it was closed for idleness is told for so long without starting it again.
-_REMEMBERED_SECONDS = 600.0
 _LOGGED_PROBLEMS = 20
 
 
@@ -52,15 +47,6 @@ class McpTool:
 
     mcp: str
     tool: types.Tool
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What asking one server gave: a value, or why there is none."""
-
-    declaration: Declaration
-    value: Any = None
-    error: mcp_pb2.McpError | None = None
 
 
 class Mcps:
@@ -80,6 +66,7 @@ class Mcps:
         self._settings = settings
         self._declarations = Declarations(registry, Vault(settings.key_file or key_file))
         self._instances = Instances(settings, self._connect)
+        self._survey = survey.Survey(self._instances, owner_of, settings.list_wait_seconds)
         self._locks = KeyedLocks()
         self._owner_of = owner_of
         self._trust: Trust | None = None
@@ -106,9 +93,7 @@ class Mcps:
             instance = self._instances.make(key, added, self._owner_of(handle.key))
             async with self._instances.adding(instance):
                 await self._opened(instance, handle)
-                existing = not await self._declarations.add(handle.key, pair, added, handle.spec.default_mcps)
-                if instance.retired is not None:
-                    raise instance.retired
+                existing = await self._store(handle, pair, added, instance)
                 self._instances.keep(instance)
             return instance.status(inherited=False), existing
 
@@ -128,11 +113,11 @@ class Mcps:
         """The status of each in the order of declaration, started where it was not unless ``start`` is false."""
         declared = await self._declared(handle, pair)
         if start:
-            await self._ask(handle, pair, declared.mcps, wait, _nothing)
+            await self._survey.ask(handle, pair, declared.mcps, wait, survey.nothing)
         statuses = []
         for item in declared.mcps:
             if item.problem is not None:
-                failure = _unreadable(item, item.problem)
+                failure = survey.unreadable(item, item.problem)
                 statuses.append(mcp_pb2.McpStatus(mcp=item.redacted(), state=mcp_pb2.MCP_STATE_FAILED, error=failure))
                 continue
             instance = self._instances.find(InstanceKey(handle.key, pair, item.name))
@@ -156,11 +141,11 @@ class Mcps:
         known: dict[str, list[types.Tool]] = {}
         for item in declared:
             instance = self._instances.find(InstanceKey(handle.key, pair, item.name))
-            if instance is not None and instance.declaration.identity == item.identity and _remembers(instance):
+            if instance is not None and instance.declaration.identity == item.identity and survey.remembers(instance):
                 assert instance.about is not None
                 known[item.name] = list(instance.about.tools)
         asked = [item for item in declared if item.name not in known]
-        found = await self._ask(handle, pair, asked, wait, _read_tools)
+        found = await self._survey.ask(handle, pair, asked, wait, survey.read_tools)
         errors = [answer.error for answer in found if answer.error is not None]
         known |= {answer.declaration.name: answer.value for answer in found if answer.error is None}
         return [
@@ -175,14 +160,14 @@ class Mcps:
     ) -> tuple[list[tuple[str, types.Resource | types.ResourceTemplate]], list[mcp_pb2.McpError]]:
         """Resources and templates with the names of their servers, and what is missing."""
         declared = _chosen(await self._declared(handle, pair), only)
-        return _flat(await self._ask(handle, pair, declared, wait, _read_resources))
+        return survey.flat(await self._survey.ask(handle, pair, declared, wait, survey.read_resources))
 
     async def prompts(
         self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
     ) -> tuple[list[tuple[str, types.Prompt]], list[mcp_pb2.McpError]]:
         """Prompts with the names of their servers, and what is missing."""
         declared = _chosen(await self._declared(handle, pair), only)
-        return _flat(await self._ask(handle, pair, declared, wait, _read_prompts))
+        return survey.flat(await self._survey.ask(handle, pair, declared, wait, survey.read_prompts))
 
     async def call(
         self,
@@ -295,6 +280,26 @@ class Mcps:
     async def _declared(self, handle: Handle, pair: Pair) -> Declared:
         return await self._declarations.get(handle.key, pair, handle.spec.default_mcps)
 
+    async def _store(self, handle: Handle, pair: Pair, added: Declaration, instance: Instance) -> bool:
+        """Declare what is connected; whether it was declared meanwhile. What is not wanted any more is undone."""
+        defaults = handle.spec.default_mcps
+        if instance.retired is not None:
+            raise instance.retired
+        stored = False
+        try:
+            stored = await self._declarations.add(handle.key, pair, added, defaults)
+            if instance.retired is not None:
+                raise instance.retired
+        except asyncio.CancelledError:
+            # A write that has begun is finished before the cancellation comes out of it.
+            await self._declarations.remove(handle.key, pair, added.name, defaults)
+            raise
+        except WorkspacedError:
+            if stored:
+                await self._declarations.remove(handle.key, pair, added.name, defaults)
+            raise
+        return not stored
+
     async def _find(self, handle: Handle, pair: Pair, name: str) -> Declaration:
         item = (await self._declared(handle, pair)).find(name)
         if item is None:
@@ -341,67 +346,6 @@ class Mcps:
         instance.worked()
         return result
 
-    async def _ask(
-        self,
-        handle: Handle,
-        pair: Pair,
-        declared: list[Declaration] | tuple[Declaration, ...],
-        wait: float | None,
-        read: Callable[[Connection], Awaitable[Any]],
-    ) -> list[_Found]:
-        """Ask each server at the same time. One that does not answer in time costs its time once."""
-        place = Place.of(handle)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._ask_one(handle, pair, item, place, wait, read)) for item in declared]
-        except* ChannelLost as lost:
-            raise ChannelLost(str(lost.exceptions[0])) from lost
-        return [task.result() for task in tasks]
-
-    async def _ask_one(
-        self,
-        handle: Handle,
-        pair: Pair,
-        item: Declaration,
-        place: Place,
-        wait: float | None,
-        read: Callable[[Connection], Awaitable[Any]],
-    ) -> _Found:
-        if item.problem is not None:
-            return _Found(item, error=_unreadable(item, item.problem))
-        key = InstanceKey(handle.key, pair, item.name)
-        instance = self._instances.get(key, item, self._owner_of(handle.key))
-        patience = self._patience(instance, wait)
-        if patience <= 0:
-            return _Found(item, error=_error(item.name, "MCP_TIMEOUT", _waiting(instance)))
-        try:
-            async with asyncio.timeout(patience), self._instances.use(instance, place) as connection:
-                value = await read(connection)
-                instance.learn()
-                return _Found(item, value)
-        except TimeoutError:
-            return _Found(item, error=_error(item.name, "MCP_TIMEOUT", _waiting(instance)))
-        except McpFailure as failure:
-            return _Found(item, error=failure.to_message(item.name, time_us=now_us(), attempts=1))
-        except WorkspacedError as error:
-            if error.reason == "MCP_UNAVAILABLE" and instance.failure is not None:
-                return _Found(item, error=instance.error())
-            return _Found(item, error=_error(item.name, error.reason, error.message))
-
-    def _patience(self, instance: Instance, wait: float | None) -> float:
-        """For how long a listing waits for this server: less than the caller does, and not again and again."""
-        most = self._settings.list_wait_seconds
-        age = 0.0
-        if instance.starting:
-            age = instance.start_age
-        elif instance.live and instance.connection is not None:
-            age = instance.connection.listings.age
-        if most and age >= most:
-            return 0.0
-        if wait is not None:
-            return wait - min(1.0, max(0.1, wait / 20))
-        return most - age if most else 365 * 86_400.0
-
 
 def _chosen(declared: Declared, only: str) -> list[Declaration]:
     if not only:
@@ -410,59 +354,6 @@ def _chosen(declared: Declared, only: str) -> list[Declaration]:
     if item is None:
         raise failures.not_found(only)
     return [item]
-
-
-def _remembers(instance: Instance) -> bool:
-    """Whether what it offered is told without starting it: it was closed because nobody used it, not long ago."""
-    return (
-        instance.about is not None
-        and not instance.live
-        and instance.failure is None
-        and time.monotonic() - instance.left_at < _REMEMBERED_SECONDS
-    )
-
-
-async def _nothing(connection: Connection) -> None:
-    return None
-
-
-async def _read_tools(connection: Connection) -> list[types.Tool]:
-    from workspaced_server.mcps import requests
-
-    return await requests.load(connection.listings.tools)
-
-
-async def _read_resources(connection: Connection) -> list[types.Resource | types.ResourceTemplate]:
-    from workspaced_server.mcps import requests
-
-    return await requests.load(connection.listings.resources)
-
-
-async def _read_prompts(connection: Connection) -> list[types.Prompt]:
-    from workspaced_server.mcps import requests
-
-    return await requests.load(connection.listings.prompts)
-
-
-def _flat(found: list[_Found]) -> tuple[list[tuple[str, Any]], list[mcp_pb2.McpError]]:
-    items = [(answer.declaration.name, item) for answer in found for item in answer.value or ()]
-    return items, [answer.error for answer in found if answer.error is not None]
-
-
-def _error(name: str, reason: str, message: str) -> mcp_pb2.McpError:
-    error = mcp_pb2.McpError(mcp=name, reason=reason, message=message, attempts=1)
-    error.time.FromMicroseconds(now_us())
-    return error
-
-
-def _unreadable(item: Declaration, problem: WorkspacedError) -> mcp_pb2.McpError:
-    return _error(item.name, problem.reason, problem.message)
-
-
-def _waiting(instance: Instance) -> str:
-    if instance.starting:
-        return f"it has been starting for {instance.start_age:.0f} s, and goes on; ask again later"
-    return "it did not answer in time"
 
 
 def _tool_not_found(mcp: str, tool: str) -> WorkspacedError:

@@ -12,6 +12,7 @@ from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from workspaced_guest import wire
+from workspaced_server.errors import WorkspacedError
 from workspaced_server.guest.channel import ChannelLost
 from workspaced_server.mcps.failures import McpFailure, tail
 
@@ -30,6 +31,8 @@ _MAX_UNREAD_MESSAGES = 1000
 _TURN = 16
 # A server that sends more than so many messages in a second is read more slowly.
 _MAX_RATE = 2000
+# After the end of its standard input a server has so long to end by itself; then it is stopped.
+_GOODBYE_SECONDS = 1.0
 _EXCERPT = 120
 _TAIL_BYTES = 8192
 _TAIL_SECONDS = 2.0
@@ -219,6 +222,28 @@ class PipeWriter:
 def excerpt(data: bytes) -> str:
     """Bytes of a server in a text for people."""
     return repr(data[:_EXCERPT].decode("utf-8", "replace").strip())
+
+
+def ending(gone: dict[str, Any]) -> str:
+    """How the process ended, for people."""
+    if gone.get("signal"):
+        text = f"it was killed by signal {gone['signal']}"
+    elif gone.get("code") is not None:
+        text = f"it exited with code {gone['code']}"
+    else:
+        text = "it ended"
+    return f"{text}, out of memory" if gone.get("reason") == "OOM_KILLED" else text
+
+
+async def say_goodbye(stream: GuestStream) -> None:
+    """Close the server's standard input, and give it time to end by itself."""
+    stream.end()
+    try:
+        async with asyncio.timeout(_GOODBYE_SECONDS):
+            while await stream.receive() is not None:
+                pass
+    except (TimeoutError, OSError, WorkspacedError):
+        return  # leaving the stream stops what is left
 
 
 async def exit_of(stream: GuestStream, reader: PipeReader) -> dict[str, Any] | None:
