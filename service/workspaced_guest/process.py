@@ -380,10 +380,11 @@ class Process:
         self.owner.exited(self)
 
     def _write_record(self) -> None:
+        # Nothing is started from it, and variables may be secrets that other programs of the user must not find there.
         self.record.write(
             {
                 "instance": self.owner.guest.instance,
-                "spec": self.spec.raw,
+                "spec": {name: value for name, value in self.spec.raw.items() if name != "env"},
                 "process": self.describe(),
                 "start_ticks": self.start_ticks,
             }

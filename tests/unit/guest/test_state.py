@@ -232,3 +232,22 @@ def test_of_a_changed_record_the_process_is_told_or_ignored(tmp_path: Path, inte
             client.call("process.start", {"process_id": "after", "spec": {"shell": "true"}})
             client.call("process.wait", {"process_id": "after"})
         assert "is no record of a process" in (tmp_path / "guest.log").read_text()
+
+
+def test_variables_are_not_recorded(tmp_path: Path, interpreter: Interpreter) -> None:
+    guest = RunningGuest(tmp_path, interpreter.path)
+    with guest:
+        with guest.connect() as client:
+            spec = {"argv": ["sh", "-c", "echo $TOKEN; cat"], "env": {"TOKEN": "hunter2"}}
+            pipe = client.open("pipe.spawn", {"process_id": "pipe", "spec": spec})
+            pipe.message()
+            client.call("process.start", {"process_id": "p", "spec": {"shell": "exit 3", "env": {"TOKEN": "hunter2"}}})
+            client.call("process.wait", {"process_id": "p"})
+            found = dict(State(str(guest.state / "processes")).load())
+        assert set(found) == {"pipe", "p"}
+        assert "hunter2" not in json.dumps(found)
+        guest.kill()
+        guest.start()
+        with guest.connect() as client:
+            assert client.call("process.get", {"process_id": "p"})["process"]["exit"]["code"] == 3
+            assert client.call("process.get", {"process_id": "pipe"})["process"]["exit"]["reason"] == "LOST"
