@@ -24,6 +24,7 @@ from workspaced_server.api.execution import ExecutionServicer
 from workspaced_server.api.files import FileServicer
 from workspaced_server.api.handlers import service_handler
 from workspaced_server.api.interceptors import CallInterceptor, scopes_of
+from workspaced_server.api.mcps import McpServicer
 from workspaced_server.api.offload import OffloadServicer
 from workspaced_server.api.ports import PortServicer
 from workspaced_server.api.server import FILES
@@ -34,6 +35,7 @@ from workspaced_server.drivers.streams import connect_unix
 from workspaced_server.errors import workspace_not_found
 from workspaced_server.guest.channel import GuestChannel
 from workspaced_server.instructions import Instructions
+from workspaced_server.mcps.mcps import Mcps as RealMcps
 from workspaced_server.offload.offloads import Offloads
 from workspaced_server.skills.skills import Skills
 from workspaced_server.tools.mcp import Mcps
@@ -154,19 +156,21 @@ class _Absent:
 
 @asynccontextmanager
 async def serve(guest_channel: GuestChannel, mcps: Mcps | None = None) -> AsyncIterator[RunningServer]:
-    """Serve ExecutionService, FileService, PortService and the roles on loopback."""
+    """Serve ExecutionService, FileService, PortService and the roles on loopback; MCP's RPCs with the real one only."""
     workspaces = OneWorkspace(guest_channel)
     execution = ExecutionServicer(workspaces)
     offloads = Offloads()
     skills = Skills()
     tools = ToolServicer(workspaces, skills, offloads, offloads.calls, mcps)
-    servicers = (
+    real = mcps if isinstance(mcps, RealMcps) else None
+    servicers: tuple[object, ...] = (
         execution,
         FileServicer(workspaces),
         PortServicer(workspaces),
-        OffloadServicer(workspaces, offloads, skills=skills),
+        OffloadServicer(workspaces, offloads, real, skills),
         SkillServicer(workspaces, skills, Instructions(skills)),
         tools,
+        *([McpServicer(workspaces, real, offloads)] if real is not None else []),
     )
     interceptor = CallInterceptor(Authenticator(AuthConfig()), Drain(), scopes_of(*FILES))
     server = grpc.aio.server(interceptors=[interceptor], options=[("grpc.max_receive_message_length", 8 << 20)])
