@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import grpc
@@ -16,7 +17,8 @@ from workspaced_server.api.pairs import check_id, pair_of
 from workspaced_server.api.validation import Violations, page_size, seconds
 from workspaced_server.session_calls import SessionCalls
 from workspaced_server.stopping import Stops
-from workspaced_server.tools.mcp import Mcps
+from workspaced_server.tools.catalogue import Builtin
+from workspaced_server.tools.mcp import Mcps, NamedTool
 from workspaced_server.tools.overflow import Offloads
 from workspaced_server.tools.running import RunningCalls
 from workspaced_server.tools.skill import Skills
@@ -26,6 +28,8 @@ from workspaced_server.tools.values import object_of
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _MAX_NAME: Final = 256
+# Tools that are described without a pause.
+_AT_ONCE: Final = 20
 # For errors of MCP servers, which are on the first page.
 _MARGIN_BYTES: Final = 1 << 20
 _MAX_SECONDS: Final = 366 * 86_400.0
@@ -68,7 +72,7 @@ class ToolServicer:
             start = next((index for index, tool in enumerate(tools, 1) if tool.name == after), -1)
             if start < 0:
                 raise answers.bad_page_token()
-        page = list(_fitting(tools[start : start + size]))
+        page = [tool async for tool in _messages(tools[start : start + size])]
         more = start + len(page) < len(tools)
         return discovery_pb2.ListToolsResponse(
             tools=page,
@@ -104,14 +108,18 @@ class ToolServicer:
         await context.write(tool_pb2.CallToolResponse(result=result))
 
 
-def _fitting(tools: Sequence[tool_pb2.Tool]) -> Iterator[tool_pb2.Tool]:
+async def _messages(tools: Sequence[Builtin | NamedTool]) -> AsyncIterator[tool_pb2.Tool]:
     """The first of them, as many as a message holds; at least one."""
     room = MAX_REQUEST_BYTES - _MARGIN_BYTES
     for index, tool in enumerate(tools):
-        room -= tool.ByteSize() + 8
+        if index % _AT_ONCE == _AT_ONCE - 1:
+            # Schemas take their time, and others wait.
+            await asyncio.sleep(0)
+        message = tool.message()
+        room -= message.ByteSize() + 8
         if room < 0 and index:
             return
-        yield tool
+        yield message
 
 
 def _least(*values: float | None) -> float | None:

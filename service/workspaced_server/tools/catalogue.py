@@ -54,7 +54,13 @@ class Builtin:
         }
 
     def message(self) -> tool_pb2.Tool:
-        """What ListTools says of it."""
+        """What ListTools says of it; the same object each time, not to be changed."""
+        found = _messages.get(self.name)
+        if found is None:
+            found = _messages[self.name] = self._message()
+        return found
+
+    def _message(self) -> tool_pb2.Tool:
         tool = tool_pb2.Tool(
             name=self.name,
             title=self.title,
@@ -72,6 +78,8 @@ class Builtin:
             tool.output_schema.CopyFrom(struct_of(self.output))
         return tool
 
+
+_messages: dict[str, tool_pb2.Tool] = {}
 
 BUILTINS: Final = (
     Builtin(

@@ -12,7 +12,7 @@ from workspaced.v1 import mcp_pb2, tool_pb2
 from workspaced_server.companion import companion
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.partitions import Pair
-from workspaced_server.tools.names import ServerNames
+from workspaced_server.tools.names import ServerNames, server_names
 from workspaced_server.tools.outcome import Call, Outcome, failed, interrupted, text_block
 from workspaced_server.tools.values import protobuf_value, struct_of, valid_text
 from workspaced_server.workspaces.handle import Handle
@@ -97,7 +97,7 @@ async def list_tools(
     mcps: Mcps, handle: Handle, pair: Pair, only: str, wait: float | None
 ) -> tuple[list[NamedTool], list[mcp_pb2.McpError]]:
     """The tools of all MCP servers, or of one, in their order, and what is missing."""
-    names = ServerNames(await mcps.names(handle, pair))
+    names = server_names(tuple(await mcps.names(handle, pair)))
     found, errors = await mcps.tools(handle, pair, only, wait=wait)
     return _named(names, found), errors
 
@@ -106,7 +106,7 @@ async def find(mcps: Mcps, handle: Handle, pair: Pair, name: str, wait: float | 
     """The tool of that name; asks only servers that it can be of. Raises WorkspacedError MCP_UNAVAILABLE when one of
     them does not say.
     """
-    names = ServerNames(await mcps.names(handle, pair))
+    names = server_names(tuple(await mcps.names(handle, pair)))
     missing: list[mcp_pb2.McpError] = []
     for server in names.candidates(name):
         found, errors = await mcps.tools(handle, pair, server, wait=wait)

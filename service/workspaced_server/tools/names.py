@@ -6,6 +6,7 @@ offer: so the name is the same whether all servers were asked or only this one.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections import Counter
@@ -18,11 +19,18 @@ _SERVER_CHARACTERS: Final = 40
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
+@functools.lru_cache(maxsize=256)
+def server_names(servers: tuple[str, ...]) -> ServerNames:
+    """The names of the tools of these servers; the same object for the same servers while it is kept."""
+    return ServerNames(servers)
+
+
 class ServerNames:
     """The prefixes of declared servers."""
 
     def __init__(self, servers: Iterable[str]) -> None:
-        self._prefixes = {}
+        self._prefixes: dict[str, str] = {}
+        self._tools: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
         wanted = {server: _slug(server) for server in servers}
         counts = Counter(wanted.values())
         for server, slug in sorted(wanted.items()):
@@ -39,6 +47,13 @@ class ServerNames:
 
     def tools(self, server: str, tools: Sequence[str]) -> dict[str, str]:
         """The name for each tool of a declared server, by the tool's own."""
+        asked = tuple(tools)
+        known = self._tools.get(server)
+        if known is None or known[0] != asked:
+            known = self._tools[server] = (asked, self._name(server, asked))
+        return known[1]
+
+    def _name(self, server: str, tools: tuple[str, ...]) -> dict[str, str]:
         prefix = self._prefixes[server]
         longer = [other for other in self._prefixes.values() if other != prefix and other.startswith(prefix)]
         wanted = {tool: prefix + _ILLEGAL.sub("_", tool) for tool in tools}

@@ -13,9 +13,9 @@ from workspaced_server.partitions import Pair
 from workspaced_server.stopping import Stops
 from workspaced_server.tools import mcp
 from workspaced_server.tools.bash import bash
-from workspaced_server.tools.catalogue import BUILTINS, by_name
+from workspaced_server.tools.catalogue import BUILTINS, Builtin, by_name
 from workspaced_server.tools.edit import edit
-from workspaced_server.tools.mcp import Mcps
+from workspaced_server.tools.mcp import Mcps, NamedTool
 from workspaced_server.tools.outcome import Call, Emit, Outcome, failed, interrupted
 from workspaced_server.tools.overflow import Offloads, Overflow
 from workspaced_server.tools.read import read
@@ -71,13 +71,15 @@ class Toolbox:
         kind: tool_pb2.ToolKind.ValueType = tool_pb2.TOOL_KIND_UNSPECIFIED,
         only: str = "",
         wait: float | None = None,
-    ) -> tuple[list[tool_pb2.Tool], list[mcp_pb2.McpError]]:
+    ) -> tuple[list[Builtin | NamedTool], list[mcp_pb2.McpError]]:
         """The tools, and the MCP servers whose tools are missing. Raises WorkspacedError, ChannelLost."""
-        tools = [tool.message() for tool in BUILTINS] if kind != tool_pb2.TOOL_KIND_MCP and not only else []
+        tools: list[Builtin | NamedTool] = []
+        if kind != tool_pb2.TOOL_KIND_MCP and not only:
+            tools += BUILTINS
         if kind == tool_pb2.TOOL_KIND_BUILTIN or self._mcps is None:
             return tools, []
         found, errors = await mcp.list_tools(self._mcps, handle, pair, only, wait)
-        return [*tools, *(tool.message() for tool in found)], errors
+        return [*tools, *found], errors
 
     async def call(self, handle: Handle, pair: Pair, request: Request, emit: Emit) -> tool_pb2.ToolResult:
         """Run a call; its events go to ``emit``. Raises WorkspacedError, ChannelLost; cancellation stops the tool."""
