@@ -23,6 +23,7 @@ RUNNING = REPOSITORY / "docs" / "running.md"
 # Defaults that depend on the machine or on other settings, so that the page says them in words.
 IN_WORDS = {
     "state_dir", "local.root", "docker.state", "docker.host", "docker.tls_directory", "docker.allowed_networks",
+    "mcp.key_file",
 }  # fmt: skip
 
 
