@@ -13,17 +13,17 @@ from contextlib import closing, contextmanager, suppress
 
 from . import params as read
 from . import parts
-from .content import hash_file, hash_parameter, new_hash
+from .content import new_hash
 from .copying import remove_tree
 from .fault import Fault
 from .locks import entry_lock
 from .managed import check_name, look, open_directory, open_file
-from .offloadlist import CONTEXT, DATA, LABEL, SESSIONS, list_offloads
+from .offloaddata import described, fill, new_part, place_of, store_blobs, store_data
+from .offloadlist import CONTEXT, LABEL, SESSIONS, list_offloads
 from .offloadlog import NAME as LOG_NAME
 from .offloadlog import RequestLog
 from .offloadread import read_offload
 from .parcel import Parcel
-from .paths import Place
 from .rename import link_exclusively
 from .stream import blocking
 
@@ -34,14 +34,10 @@ if TYPE_CHECKING:
 
     from .guest import Guest
     from .offloadlog import Record
-    from .receiver import Payload
     from .stream import BlockingStream, Handler
 
     Params = dict[str, Any]
 
-_HASH_DIGITS = 64
-# Nobody changes a file whose name is the hash of its content.
-_DATA_MODE = 0o444
 _RESULT_MODE = 0o644
 _REQUEST_CHARACTERS = 128
 
@@ -62,7 +58,7 @@ def append(guest: Guest, stream: BlockingStream, params: Params) -> Params:
                 known = log.find(request.id, "append", digest)
                 if known is not None:
                     return _appended(directory, known)
-        _store_blobs(guest, stream, parcel)
+        store_blobs(guest, stream, parcel)
         if not count:
             return _unchanged(guest, request)
         with _session(guest, request) as directory, closing(RequestLog(directory)) as log:
@@ -86,34 +82,13 @@ def store_tool_result(guest: Guest, stream: BlockingStream, params: Params) -> P
             known = None if request.id is None else log.find(request.id, "file", digest)
             if known is not None:
                 return _stored(directory, known, True)
-            _store_blobs(guest, stream, parcel)
-            with _new_part(guest, directory, "tool_result") as (part, descriptor):
-                _fill(stream, part, descriptor, parcel.text.pieces(0, parcel.text.size))
+            store_blobs(guest, stream, parcel)
+            with new_part(guest, directory, "tool_result") as (part, descriptor):
+                fill(stream, part, descriptor, parcel.text.pieces(0, parcel.text.size))
                 os.fchmod(descriptor, _RESULT_MODE)
                 os.fsync(descriptor)
                 stream.check()
                 return _stored(directory, _publish(directory, log, part, descriptor, stem, request.id, digest), False)
-
-
-def store_data(guest: Guest, stream: BlockingStream, params: Params) -> Params:
-    """Store what the client sends as `data/<sha256><ext>`. Idempotent; cancellation leaves nothing."""
-    extension = read.text(params, "ext", "", limit=32)
-    wanted = hash_parameter(params, "sha256")
-    check_name("0" * _HASH_DIGITS + extension, "ext")
-    parts.sweep(guest)
-    directory = open_directory(guest.workdir, DATA, make=True)
-    try:
-        with _new_part(guest, directory, "data") as (part, descriptor):
-            found = _fill(stream, part, descriptor, _arriving(stream))
-            if wanted is not None and found != wanted:
-                raise _mismatch(found)
-            stream.check()
-            name = found + extension
-            existing = _put_data(stream, directory, part, descriptor, name, found)
-            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            return {"sha256": found, "existing": existing, **_described(name, status)}
-    finally:
-        os.close(directory)
 
 
 def purge(guest: Guest, stream: BlockingStream, params: Params) -> Params:
@@ -131,7 +106,7 @@ def purge(guest: Guest, stream: BlockingStream, params: Params) -> Params:
         if directory < 0:
             return {"removed": _remove(stream, sessions, name)}
         try:
-            with entry_lock(_place(directory, CONTEXT)):
+            with entry_lock(place_of(directory, CONTEXT)):
                 return {"removed": _remove(stream, sessions, name)}
         finally:
             os.close(directory)
@@ -237,50 +212,6 @@ def _publish(
         return record
 
 
-def _store_blobs(guest: Guest, stream: BlockingStream, parcel: Parcel) -> None:
-    """Store the data files of a parcel, each verified to have the hash that its name says."""
-    if not parcel.blobs:
-        return
-    directory = open_directory(guest.workdir, DATA, make=True)
-    try:
-        for name, start, length in parcel.blobs:
-            wanted = check_name(name, "parcel")[:_HASH_DIGITS]
-            if _is_stored(stream, directory, name, length, wanted):
-                continue
-            with _new_part(guest, directory, "data") as (part, descriptor):
-                found = _fill(stream, part, descriptor, parcel.content.pieces(start, length))
-                if found != wanted:
-                    raise _mismatch(found)
-                _put_data(stream, directory, part, descriptor, name, found)
-    finally:
-        os.close(directory)
-
-
-def _put_data(
-    stream: BlockingStream, directory: int, part: parts.Part, descriptor: int, name: str, sha256: str
-) -> bool:
-    """Make the part the data file `name`; whether that was there already, with the right content."""
-    if _is_stored(stream, directory, name, os.fstat(descriptor).st_size, sha256):
-        return True
-    os.fchmod(descriptor, _DATA_MODE)
-    os.fsync(descriptor)
-    # What has this name and another content is damaged, and replaced.
-    os.rename(part.name, name, src_dir_fd=directory, dst_dir_fd=directory)
-    os.fsync(directory)
-    return False
-
-
-def _is_stored(stream: BlockingStream, directory: int, name: str, size: int, sha256: str) -> bool:
-    status = look(directory, name)
-    if status is None or status.st_size != size:
-        return False
-    descriptor = open_file(directory, name, os.O_RDONLY)
-    try:
-        return hash_file(stream, descriptor) == sha256
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def _received(guest: Guest, stream: BlockingStream) -> Iterator[Parcel]:
     home = open_directory(guest.workdir)
@@ -298,7 +229,7 @@ def _session(guest: Guest, request: _Request) -> Iterator[int]:
     while True:
         directory = open_directory(guest.workdir, SESSIONS, request.session, make=True)
         try:
-            with entry_lock(_place(directory, CONTEXT)):
+            with entry_lock(place_of(directory, CONTEXT)):
                 if not os.fstat(directory).st_nlink:
                     continue  # purged before the lock was had
                 if request.label is not None and look(directory, LABEL) is None:
@@ -307,41 +238,6 @@ def _session(guest: Guest, request: _Request) -> Iterator[int]:
                 return
         finally:
             os.close(directory)
-
-
-@contextmanager
-def _new_part(guest: Guest, directory: int, stem: str) -> Iterator[tuple[parts.Part, int]]:
-    """A part in a directory, open; gone afterwards unless it was given another name."""
-    part = parts.Part(guest, _place(directory, stem), None)
-    try:
-        descriptor = part.open()
-        try:
-            yield part, descriptor
-        finally:
-            os.close(descriptor)
-    finally:
-        part.remove()
-
-
-def _arriving(stream: BlockingStream) -> Iterator[Payload]:
-    while True:
-        data = stream.receive()
-        if data is None:
-            return
-        yield data
-        stream.reuse(data)
-
-
-def _fill(stream: BlockingStream, part: parts.Part, descriptor: int, pieces: Iterable[Payload]) -> str:
-    """Write pieces to a part; returns their hash."""
-    digest = new_hash()
-    position = 0
-    for piece in pieces:
-        stream.check()
-        part.write(descriptor, piece, position)
-        digest.update(piece)
-        position += len(piece)
-    return digest.hexdigest()
 
 
 def _settle(directory: int, log: RequestLog) -> None:
@@ -365,7 +261,7 @@ def _unchanged(guest: Guest, request: _Request) -> Params:
     except FileNotFoundError:
         return _answer(record, None, False)
     try:
-        with entry_lock(_place(directory, CONTEXT)), closing(RequestLog(directory)) as log:
+        with entry_lock(place_of(directory, CONTEXT)), closing(RequestLog(directory)) as log:
             _settle(directory, log)
             status = look(directory, CONTEXT)
         size = 0 if status is None else status.st_size
@@ -388,13 +284,9 @@ def _answer(record: Record, status: os.stat_result | None, existing: bool) -> Pa
 def _stored(directory: int, record: Record, existing: bool) -> Params:
     status = look(directory, record["name"])
     if status is not None:
-        return {"existing": existing, **_described(record["name"], status)}
+        return {"existing": existing, **described(record["name"], status)}
     changed = str(int(record["time"] * 1e9))
     return {"existing": existing, "name": record["name"], "size": record["size"], "mtime_ns": changed}
-
-
-def _described(name: str, status: os.stat_result) -> Params:
-    return {"name": name, "size": status.st_size, "mtime_ns": str(max(0, status.st_mtime_ns))}
 
 
 def _remove(stream: BlockingStream, sessions: int, name: str) -> int:
@@ -430,15 +322,6 @@ def _hash(pieces: Iterable[bytes]) -> str:
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
-
-
-def _place(directory: int, name: str) -> Place:
-    """For what works on places; the directory stays ours to close."""
-    return Place(directory, name, name, name, False)
-
-
-def _mismatch(found: str) -> Fault:
-    return Fault("DATA_LOSS", "HASH_MISMATCH", "what arrived has another SHA-256 than was announced", found=found)
 
 
 OFFLOAD_OPS: dict[str, Handler] = {

@@ -153,7 +153,9 @@ class RequestLog:
                 size = start
                 if self._repair:
                     os.ftruncate(context, size)
-                    os.fsync(context)
+            if self._repair:
+                os.fsync(context)
+                os.fsync(self._directory)
         if self._repair:
             self.end(place, done)
         return size
@@ -169,6 +171,7 @@ class RequestLog:
         except FileNotFoundError:
             self.end(place, False)
         else:
+            os.fsync(self._directory)
             self.end(place, status.st_ino == record["inode"])
 
     def _renew(self, size: int) -> int:
