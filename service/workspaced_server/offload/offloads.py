@@ -21,7 +21,7 @@ from workspaced_server.partitions import directory_name
 from workspaced_server.session_calls import SessionCalls
 from workspaced_server.workspaces.locks import KeyedLocks
 
-# A larger message is made a line in a thread, so that it holds up nobody else.
+# A larger message is hashed and made a line in a thread, so that it holds up nobody else.
 _LARGE_BYTES: Final = 64 * 1024
 _HASHED: Final = "%sha256-"
 
@@ -56,7 +56,7 @@ class Offloads:
             async with Parcel(workspace, "offload.append", _session(session_id, request_id)) as parcel:
                 async for message in entries:
                     if request_id:
-                        _add(digest, message)
+                        await _add(digest, message)
                     await parcel.move(inline_blocks(message.content))
                     if not message.id:
                         message.id = uuid.uuid4().hex
@@ -96,7 +96,7 @@ class Offloads:
         """As `tool_result`; also says whether the answer is that of an earlier call."""
         digest = hashlib.sha256(b"tool_result\n")
         if request_id:
-            _add(digest, block)
+            await _add(digest, block)
         moved = content_pb2.ToolResultBlock()
         moved.CopyFrom(block)
         params = {**_session(session_id, request_id), "id": block.id}
@@ -206,7 +206,14 @@ def _of(offload: offload_pb2.Offload, session_id: str | None) -> offload_pb2.Off
     return offload
 
 
-def _add(digest: hashlib._Hash, message: content_pb2.Message | content_pb2.ToolResultBlock) -> None:
+async def _add(digest: hashlib._Hash, message: content_pb2.Message | content_pb2.ToolResultBlock) -> None:
+    if message.ByteSize() < _LARGE_BYTES:
+        _add_now(digest, message)
+    else:
+        await asyncio.to_thread(_add_now, digest, message)
+
+
+def _add_now(digest: hashlib._Hash, message: content_pb2.Message | content_pb2.ToolResultBlock) -> None:
     data = message.SerializeToString(deterministic=True)
     digest.update(len(data).to_bytes(8, "big") + data)
 

@@ -4,6 +4,7 @@ before anything takes effect (`docs/guest-protocol.md`).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import struct
 from contextlib import AsyncExitStack
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 HEADER: Final = struct.Struct(">cHQ")
 # A call that sends less occupies the guest only when all of it is there.
 _HELD_BYTES: Final = 512 * 1024
+_LARGE_BYTES: Final = 256 * 1024
 
 
 class Workspace(Protocol):
@@ -64,7 +66,7 @@ class Parcel:
         """Add the bytes of data blocks as data files, and put their URLs into the blocks. Raises as `text`."""
         for block in blocks:
             data = block.bytes
-            name = hashlib.sha256(data).hexdigest() + extension_of(block.media_type)
+            name = await _sha256(data) + extension_of(block.media_type)
             block.url = f"workspace:///data/{name}"
             if name not in self._blobs:
                 self._blobs.add(name)
@@ -94,6 +96,12 @@ class Parcel:
         held, self._held, self._held_bytes = self._held, [], 0
         await self._stream.send(b"".join(held))
         return self._stream
+
+
+async def _sha256(data: bytes) -> str:
+    # In a thread where it would hold up others.
+    digest = hashlib.sha256(data) if len(data) < _LARGE_BYTES else await asyncio.to_thread(hashlib.sha256, data)
+    return digest.hexdigest()
 
 
 def inline_blocks(blocks: Iterable[pb.ContentBlock]) -> list[pb.DataBlock]:
