@@ -168,7 +168,8 @@ class DiscoveryServiceServicer:
 
         Errors: NOT_FOUND, MCP_NOT_FOUND; NOT_FOUND, MCP_RESOURCE_NOT_FOUND; UNAVAILABLE, MCP_UNAVAILABLE when the server is not usable (metadata
         `mcp_reason`, and RetryInfo with the time of the next attempt); FAILED_PRECONDITION, MCP_UNSUPPORTED when it offers no resources; FAILED_PRECONDITION, MCP_REQUEST_FAILED with
-        its own message; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE when the answer exceeds the message limit and `offload_over_bytes` is 0.
+        its own message; DEADLINE_EXCEEDED, MCP_TIMEOUT when `call_timeout` passes; FAILED_PRECONDITION, MCP_SECRETS_UNREADABLE; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE when the
+        answer exceeds the message limit and `offload_over_bytes` is 0.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,7 +188,8 @@ class DiscoveryServiceServicer:
         """Returns a prompt of an MCP server, with its arguments filled in.
 
         Errors: NOT_FOUND, MCP_NOT_FOUND; NOT_FOUND, MCP_PROMPT_NOT_FOUND; INVALID_ARGUMENT, ARGUMENT_INVALID when a required argument is
-        missing; UNAVAILABLE, MCP_UNAVAILABLE; FAILED_PRECONDITION, MCP_UNSUPPORTED; FAILED_PRECONDITION, MCP_REQUEST_FAILED; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE.
+        missing; UNAVAILABLE, MCP_UNAVAILABLE; FAILED_PRECONDITION, MCP_UNSUPPORTED; FAILED_PRECONDITION, MCP_REQUEST_FAILED;
+        DEADLINE_EXCEEDED, MCP_TIMEOUT; FAILED_PRECONDITION, MCP_SECRETS_UNREADABLE; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -77,7 +77,8 @@ class DiscoveryServiceStub:
 
     Errors: NOT_FOUND, MCP_NOT_FOUND; NOT_FOUND, MCP_RESOURCE_NOT_FOUND; UNAVAILABLE, MCP_UNAVAILABLE when the server is not usable (metadata
     `mcp_reason`, and RetryInfo with the time of the next attempt); FAILED_PRECONDITION, MCP_UNSUPPORTED when it offers no resources; FAILED_PRECONDITION, MCP_REQUEST_FAILED with
-    its own message; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE when the answer exceeds the message limit and `offload_over_bytes` is 0.
+    its own message; DEADLINE_EXCEEDED, MCP_TIMEOUT when `call_timeout` passes; FAILED_PRECONDITION, MCP_SECRETS_UNREADABLE; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE when the
+    answer exceeds the message limit and `offload_over_bytes` is 0.
     """
     ListMcpPrompts: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.ListMcpPromptsRequest, _discovery_pb2.ListMcpPromptsResponse]
     """Lists the prompts that the session's MCP servers offer, server by server.
@@ -88,7 +89,8 @@ class DiscoveryServiceStub:
     """Returns a prompt of an MCP server, with its arguments filled in.
 
     Errors: NOT_FOUND, MCP_NOT_FOUND; NOT_FOUND, MCP_PROMPT_NOT_FOUND; INVALID_ARGUMENT, ARGUMENT_INVALID when a required argument is
-    missing; UNAVAILABLE, MCP_UNAVAILABLE; FAILED_PRECONDITION, MCP_UNSUPPORTED; FAILED_PRECONDITION, MCP_REQUEST_FAILED; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE.
+    missing; UNAVAILABLE, MCP_UNAVAILABLE; FAILED_PRECONDITION, MCP_UNSUPPORTED; FAILED_PRECONDITION, MCP_REQUEST_FAILED;
+    DEADLINE_EXCEEDED, MCP_TIMEOUT; FAILED_PRECONDITION, MCP_SECRETS_UNREADABLE; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE.
     """
 
 @_typing.type_check_only
@@ -140,7 +142,8 @@ class DiscoveryServiceAsyncStub(DiscoveryServiceStub):
 
     Errors: NOT_FOUND, MCP_NOT_FOUND; NOT_FOUND, MCP_RESOURCE_NOT_FOUND; UNAVAILABLE, MCP_UNAVAILABLE when the server is not usable (metadata
     `mcp_reason`, and RetryInfo with the time of the next attempt); FAILED_PRECONDITION, MCP_UNSUPPORTED when it offers no resources; FAILED_PRECONDITION, MCP_REQUEST_FAILED with
-    its own message; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE when the answer exceeds the message limit and `offload_over_bytes` is 0.
+    its own message; DEADLINE_EXCEEDED, MCP_TIMEOUT when `call_timeout` passes; FAILED_PRECONDITION, MCP_SECRETS_UNREADABLE; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE when the
+    answer exceeds the message limit and `offload_over_bytes` is 0.
     """
     ListMcpPrompts: _aio.UnaryUnaryMultiCallable[_discovery_pb2.ListMcpPromptsRequest, _discovery_pb2.ListMcpPromptsResponse]  # type: ignore[assignment]
     """Lists the prompts that the session's MCP servers offer, server by server.
@@ -151,7 +154,8 @@ class DiscoveryServiceAsyncStub(DiscoveryServiceStub):
     """Returns a prompt of an MCP server, with its arguments filled in.
 
     Errors: NOT_FOUND, MCP_NOT_FOUND; NOT_FOUND, MCP_PROMPT_NOT_FOUND; INVALID_ARGUMENT, ARGUMENT_INVALID when a required argument is
-    missing; UNAVAILABLE, MCP_UNAVAILABLE; FAILED_PRECONDITION, MCP_UNSUPPORTED; FAILED_PRECONDITION, MCP_REQUEST_FAILED; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE.
+    missing; UNAVAILABLE, MCP_UNAVAILABLE; FAILED_PRECONDITION, MCP_UNSUPPORTED; FAILED_PRECONDITION, MCP_REQUEST_FAILED;
+    DEADLINE_EXCEEDED, MCP_TIMEOUT; FAILED_PRECONDITION, MCP_SECRETS_UNREADABLE; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE.
     """
 
 class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -242,7 +246,8 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: NOT_FOUND, MCP_NOT_FOUND; NOT_FOUND, MCP_RESOURCE_NOT_FOUND; UNAVAILABLE, MCP_UNAVAILABLE when the server is not usable (metadata
         `mcp_reason`, and RetryInfo with the time of the next attempt); FAILED_PRECONDITION, MCP_UNSUPPORTED when it offers no resources; FAILED_PRECONDITION, MCP_REQUEST_FAILED with
-        its own message; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE when the answer exceeds the message limit and `offload_over_bytes` is 0.
+        its own message; DEADLINE_EXCEEDED, MCP_TIMEOUT when `call_timeout` passes; FAILED_PRECONDITION, MCP_SECRETS_UNREADABLE; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE when the
+        answer exceeds the message limit and `offload_over_bytes` is 0.
         """
 
     @_abc_1.abstractmethod
@@ -265,7 +270,8 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns a prompt of an MCP server, with its arguments filled in.
 
         Errors: NOT_FOUND, MCP_NOT_FOUND; NOT_FOUND, MCP_PROMPT_NOT_FOUND; INVALID_ARGUMENT, ARGUMENT_INVALID when a required argument is
-        missing; UNAVAILABLE, MCP_UNAVAILABLE; FAILED_PRECONDITION, MCP_UNSUPPORTED; FAILED_PRECONDITION, MCP_REQUEST_FAILED; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE.
+        missing; UNAVAILABLE, MCP_UNAVAILABLE; FAILED_PRECONDITION, MCP_UNSUPPORTED; FAILED_PRECONDITION, MCP_REQUEST_FAILED;
+        DEADLINE_EXCEEDED, MCP_TIMEOUT; FAILED_PRECONDITION, MCP_SECRETS_UNREADABLE; RESOURCE_EXHAUSTED, MCP_RESULT_TOO_LARGE.
         """
 
 def add_DiscoveryServiceServicer_to_server(servicer: DiscoveryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -88,7 +88,8 @@ class ManagementServiceServicer:
         other call. When it fails, the deadline passes or the call is cancelled, the server is stopped and the name is free.
 
         Idempotent: the same declaration again is OK; a name that is taken by another, defaults included, is ALREADY_EXISTS, MCP_EXISTS.
-        Errors: FAILED_PRECONDITION, MCP_START_FAILED (metadata `stderr_tail`), MCP_CONNECT_FAILED, MCP_PROTOCOL_ERROR; RESOURCE_EXHAUSTED, QUOTA_EXCEEDED.
+        Errors: FAILED_PRECONDITION, MCP_START_FAILED (metadata `stderr_tail`), MCP_CONNECT_FAILED, MCP_PROTOCOL_ERROR, MCP_SECRETS_UNREADABLE; DEADLINE_EXCEEDED, MCP_TIMEOUT
+        when `call_timeout` passes; UNAVAILABLE, MCP_UNAVAILABLE when the workspace is closed or reset meanwhile; RESOURCE_EXHAUSTED, QUOTA_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,7 +45,8 @@ class ManagementServiceStub:
     other call. When it fails, the deadline passes or the call is cancelled, the server is stopped and the name is free.
 
     Idempotent: the same declaration again is OK; a name that is taken by another, defaults included, is ALREADY_EXISTS, MCP_EXISTS.
-    Errors: FAILED_PRECONDITION, MCP_START_FAILED (metadata `stderr_tail`), MCP_CONNECT_FAILED, MCP_PROTOCOL_ERROR; RESOURCE_EXHAUSTED, QUOTA_EXCEEDED.
+    Errors: FAILED_PRECONDITION, MCP_START_FAILED (metadata `stderr_tail`), MCP_CONNECT_FAILED, MCP_PROTOCOL_ERROR, MCP_SECRETS_UNREADABLE; DEADLINE_EXCEEDED, MCP_TIMEOUT
+    when `call_timeout` passes; UNAVAILABLE, MCP_UNAVAILABLE when the workspace is closed or reset meanwhile; RESOURCE_EXHAUSTED, QUOTA_EXCEEDED.
     """
     RemoveMcp: _grpc.UnaryUnaryMultiCallable[_management_pb2.RemoveMcpRequest, _management_pb2.RemoveMcpResponse]
     """Forgets an MCP server of a session and ends its instance; calls that run in it end with UNAVAILABLE, MCP_UNAVAILABLE.
@@ -93,7 +94,8 @@ class ManagementServiceAsyncStub(ManagementServiceStub):
     other call. When it fails, the deadline passes or the call is cancelled, the server is stopped and the name is free.
 
     Idempotent: the same declaration again is OK; a name that is taken by another, defaults included, is ALREADY_EXISTS, MCP_EXISTS.
-    Errors: FAILED_PRECONDITION, MCP_START_FAILED (metadata `stderr_tail`), MCP_CONNECT_FAILED, MCP_PROTOCOL_ERROR; RESOURCE_EXHAUSTED, QUOTA_EXCEEDED.
+    Errors: FAILED_PRECONDITION, MCP_START_FAILED (metadata `stderr_tail`), MCP_CONNECT_FAILED, MCP_PROTOCOL_ERROR, MCP_SECRETS_UNREADABLE; DEADLINE_EXCEEDED, MCP_TIMEOUT
+    when `call_timeout` passes; UNAVAILABLE, MCP_UNAVAILABLE when the workspace is closed or reset meanwhile; RESOURCE_EXHAUSTED, QUOTA_EXCEEDED.
     """
     RemoveMcp: _aio.UnaryUnaryMultiCallable[_management_pb2.RemoveMcpRequest, _management_pb2.RemoveMcpResponse]  # type: ignore[assignment]
     """Forgets an MCP server of a session and ends its instance; calls that run in it end with UNAVAILABLE, MCP_UNAVAILABLE.
@@ -144,7 +146,8 @@ class ManagementServiceServicer(metaclass=_abc_1.ABCMeta):
         other call. When it fails, the deadline passes or the call is cancelled, the server is stopped and the name is free.
 
         Idempotent: the same declaration again is OK; a name that is taken by another, defaults included, is ALREADY_EXISTS, MCP_EXISTS.
-        Errors: FAILED_PRECONDITION, MCP_START_FAILED (metadata `stderr_tail`), MCP_CONNECT_FAILED, MCP_PROTOCOL_ERROR; RESOURCE_EXHAUSTED, QUOTA_EXCEEDED.
+        Errors: FAILED_PRECONDITION, MCP_START_FAILED (metadata `stderr_tail`), MCP_CONNECT_FAILED, MCP_PROTOCOL_ERROR, MCP_SECRETS_UNREADABLE; DEADLINE_EXCEEDED, MCP_TIMEOUT
+        when `call_timeout` passes; UNAVAILABLE, MCP_UNAVAILABLE when the workspace is closed or reset meanwhile; RESOURCE_EXHAUSTED, QUOTA_EXCEEDED.
         """
 
     @_abc_1.abstractmethod

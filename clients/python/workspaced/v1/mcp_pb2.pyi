@@ -351,7 +351,8 @@ class McpError(_message.Message):
     """The name of the server, as declared."""
     reason: _builtins.str
     """The reason, UPPER_SNAKE, from the same set as the `reason` of google.rpc.ErrorInfo: `MCP_START_FAILED`,
-    `MCP_CONNECT_FAILED`, `MCP_PROTOCOL_ERROR`, `MCP_TIMEOUT`, `MCP_CRASHED`.
+    `MCP_CONNECT_FAILED`, `MCP_PROTOCOL_ERROR`, `MCP_TIMEOUT`, `MCP_CRASHED`, `MCP_SECRETS_UNREADABLE`,
+    `QUOTA_EXCEEDED`.
     """
     message: _builtins.str
     """One sentence for a person; holds no secret."""
