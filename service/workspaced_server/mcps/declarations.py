@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from google.protobuf.message import DecodeError
 from sqlalchemy.exc import IntegrityError
 
-from workspaced.v1 import mcp_pb2
+from workspaced.v1 import mcp_pb2, workspace_pb2
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.mcps import failures
 from workspaced_server.mcps.vault import Vault, unreadable
@@ -94,8 +94,9 @@ class Declarations:
         self._vault = vault
         self._cache: OrderedDict[tuple[str, Pair], tuple[Declaration, ...] | None] = OrderedDict()
         self._changes = 0
+        self._defaults: OrderedDict[str, tuple[workspace_pb2.WorkspaceSpec, tuple[Declaration, ...]]] = OrderedDict()
 
-    async def get(self, workspace: str, pair: Pair, defaults: Sequence[mcp_pb2.Mcp]) -> Declared:
+    async def get(self, workspace: str, pair: Pair, of: workspace_pb2.WorkspaceSpec) -> Declared:
         """The list of the pair."""
         key = (workspace, pair)
         if key in self._cache:
@@ -108,9 +109,9 @@ class Declarations:
                 self._cache[key] = own
                 while len(self._cache) > _CACHED:
                     self._cache.popitem(last=False)
-        return _declared(own, defaults)
+        return self._declared(own, workspace, of)
 
-    async def add(self, workspace: str, pair: Pair, added: Declaration, defaults: Sequence[mcp_pb2.Mcp]) -> bool:
+    async def add(self, workspace: str, pair: Pair, added: Declaration, of: workspace_pb2.WorkspaceSpec) -> bool:
         """Append to the list; False when the same declaration is there. Raises ALREADY_EXISTS, MCP_EXISTS."""
 
         def change(mcps: list[Declaration]) -> bool:
@@ -120,9 +121,9 @@ class Declarations:
             mcps.append(added)
             return True
 
-        return await self._change(workspace, pair, defaults, change)
+        return await self._change(workspace, pair, of, change)
 
-    async def remove(self, workspace: str, pair: Pair, name: str, defaults: Sequence[mcp_pb2.Mcp]) -> bool:
+    async def remove(self, workspace: str, pair: Pair, name: str, of: workspace_pb2.WorkspaceSpec) -> bool:
         """Take out of the list; False when there is none of that name."""
 
         def change(mcps: list[Declaration]) -> bool:
@@ -131,7 +132,7 @@ class Declarations:
             mcps[:] = kept
             return removed
 
-        return await self._change(workspace, pair, defaults, change)
+        return await self._change(workspace, pair, of, change)
 
     async def adopt(self, workspace: str, lists: Mapping[Pair, Sequence[mcp_pb2.Mcp]]) -> None:
         """Store lists that were made elsewhere. A pair that has one already keeps its own."""
@@ -172,6 +173,7 @@ class Declarations:
     def forget_cached(self, workspace: str) -> None:
         """Nothing of this workspace is kept in memory any more."""
         self._drop(lambda key: key[0] == workspace)
+        self._defaults.pop(workspace, None)
 
     async def lost_key(self) -> bool:
         """Whether something stored needs a key file that is not there."""
@@ -183,14 +185,16 @@ class Declarations:
         self,
         workspace: str,
         pair: Pair,
-        defaults: Sequence[mcp_pb2.Mcp],
+        of: workspace_pb2.WorkspaceSpec,
         change: Callable[[list[Declaration]], bool],
     ) -> bool:
         agent, session = pair.agent_id or "", pair.session_id or ""
 
+        inherited = self._inherited(workspace, of)
+
         def work(connection: sa.Connection) -> bool:
             own = self._read(connection, workspace, pair, lock=True)
-            mcps = list(_declared(own, defaults).mcps)
+            mcps = list(inherited if own is None else own)
             if not change(mcps):
                 return False
             if len(mcps) > MAX_DECLARED:
@@ -212,6 +216,20 @@ class Declarations:
             ) from error
         finally:
             self._drop(lambda key: key == (workspace, pair))
+
+    def _declared(self, own: Sequence[Declaration] | None, workspace: str, of: workspace_pb2.WorkspaceSpec) -> Declared:
+        if own is None:
+            return Declared(self._inherited(workspace, of), inherited=True)
+        return Declared(tuple(own), inherited=False)
+
+    def _inherited(self, workspace: str, of: workspace_pb2.WorkspaceSpec) -> tuple[Declaration, ...]:
+        """The defaults of a spec, made into declarations once for as long as the workspace is in use."""
+        known = self._defaults.get(workspace)
+        if known is None or known[0] is not of:
+            known = self._defaults[workspace] = (of, tuple(declaration(mcp) for mcp in of.default_mcps))
+            while len(self._defaults) > _CACHED:
+                self._defaults.popitem(last=False)
+        return known[1]
 
     def _drop(self, matches: Callable[[tuple[str, Pair]], bool]) -> None:
         self._changes += 1
@@ -253,12 +271,6 @@ def check_free(mcps: Sequence[Declaration], added: Declaration) -> None:
     """Raise ALREADY_EXISTS, MCP_EXISTS when another declaration has the name."""
     if any(item.name == added.name and item.identity != added.identity for item in mcps):
         raise failures.exists(added.name)
-
-
-def _declared(own: Sequence[Declaration] | None, defaults: Sequence[mcp_pb2.Mcp]) -> Declared:
-    if own is None:
-        return Declared(tuple(declaration(mcp) for mcp in defaults), inherited=True)
-    return Declared(tuple(own), inherited=False)
 
 
 def _too_many() -> WorkspacedError:

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
+
 from workspaced.v1 import mcp_pb2
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.mcps import failures
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from workspaced_server.mcps.connection import Connection
     from workspaced_server.mcps.declarations import Declaration
     from workspaced_server.mcps.settings import McpSettings
+
+_log = structlog.stdlib.get_logger("workspaced.mcps")
 
 Connect = Callable[["Declaration", Place], "Connection"]
 
@@ -51,7 +55,13 @@ class Instance:
     """A server and its present connection. All methods belong to one event loop."""
 
     def __init__(
-        self, key: InstanceKey, declaration: Declaration, owner: str, settings: McpSettings, connect: Connect
+        self,
+        key: InstanceKey,
+        declaration: Declaration,
+        owner: str,
+        settings: McpSettings,
+        connect: Connect,
+        on_end: Callable[[], None],
     ) -> None:
         self.key = key
         self.declaration = declaration
@@ -72,6 +82,7 @@ class Instance:
         self._ready_at = 0.0
         self._settings = settings
         self._connect = connect
+        self._on_end = on_end
 
     @property
     def live(self) -> bool:
@@ -184,6 +195,7 @@ class Instance:
         self._ready_at = time.monotonic()
         self.failure = None
         self.learn()
+        _log.info("MCP server ready", **self._names, seconds=round(self._ready_at - self._began, 3))
 
     def _ended(self) -> None:
         connection = self.connection
@@ -192,6 +204,8 @@ class Instance:
         self.left_at = time.monotonic()
         if isinstance(connection.cause, McpFailure):
             self._note(connection.cause, lived=connection.opened.done())
+            _log.warning("MCP server failed", **self._names, reason=connection.cause.reason, attempts=self.attempts)
+        self._on_end()
 
     def _note(self, failure: McpFailure, *, lived: bool) -> None:
         settings = self._settings
@@ -207,6 +221,10 @@ class Instance:
         self._failed_us = now_us()
         self._retry_at = now + wait
         self._retry_us = self._failed_us + round(wait * 1e6)
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return {"mcp": self.key.name, "workspace": self.key.workspace}
 
     def _touch(self) -> None:
         self.used_at = time.monotonic()

@@ -55,7 +55,7 @@ class Instances:
 
     def make(self, key: InstanceKey, declaration: Declaration, owner: str) -> Instance:
         """An instance that is not found by its key."""
-        return Instance(key, declaration, owner, self._settings, self._connect)
+        return Instance(key, declaration, owner, self._settings, self._connect, self._freed.set)
 
     @asynccontextmanager
     async def adding(self, instance: Instance) -> AsyncIterator[None]:

@@ -83,7 +83,7 @@ class Mcps:
         """
         added = declaration(mcp)
         key = InstanceKey(handle.key, pair, added.name)
-        async with self._locks.hold(f"{handle.key}\0{pair.agent_id}\0{pair.session_id}\0{added.name}"):
+        async with self._locks.hold(repr(key)):
             declared = await self._declared(handle, pair)
             check_free(declared.mcps, added)
             if declared.find(added.name) is not None:
@@ -99,7 +99,7 @@ class Mcps:
 
     async def remove(self, handle: Handle, pair: Pair, name: str, *, allow_missing: bool = False) -> bool:
         """Forget a declaration and end its instance; False when there was none and ``allow_missing``."""
-        removed = await self._declarations.remove(handle.key, pair, name, handle.spec.default_mcps)
+        removed = await self._declarations.remove(handle.key, pair, name, handle.spec)
         if not removed and not allow_missing:
             raise failures.not_found(name)
         if removed:
@@ -196,9 +196,10 @@ class Mcps:
             async with connection.listening(on_log):
                 return await requests.call_tool(connection, tool, arguments, on_progress)
 
-        if not allows((await self._find(handle, pair, mcp)).mcp, tool):
+        item = await self._find(handle, pair, mcp)
+        if not allows(item.mcp, tool):
             raise _tool_not_found(mcp, tool)
-        return await self._request(handle, pair, mcp, work, timeout)
+        return await self._request(handle, pair, item, work, timeout)
 
     async def read_resource(self, handle: Handle, pair: Pair, mcp: str, uri: str) -> types.ReadResourceResult:
         """Read a resource. Raises as `call`, and NOT_FOUND, MCP_RESOURCE_NOT_FOUND."""
@@ -208,7 +209,7 @@ class Mcps:
 
             return await requests.read_resource(connection, uri)
 
-        return await self._request(handle, pair, mcp, work)
+        return await self._request(handle, pair, await self._find(handle, pair, mcp), work)
 
     async def get_prompt(
         self, handle: Handle, pair: Pair, mcp: str, name: str, arguments: dict[str, str]
@@ -220,7 +221,7 @@ class Mcps:
 
             return await requests.get_prompt(connection, name, arguments)
 
-        return await self._request(handle, pair, mcp, work)
+        return await self._request(handle, pair, await self._find(handle, pair, mcp), work)
 
     async def purge(self, handle: Handle, pair: Pair) -> int:
         """End the instances of a pair and forget its list; returns how many servers the list held. Idempotent."""
@@ -278,25 +279,24 @@ class Mcps:
         return Connection(item, place, self._settings, self._trust)
 
     async def _declared(self, handle: Handle, pair: Pair) -> Declared:
-        return await self._declarations.get(handle.key, pair, handle.spec.default_mcps)
+        return await self._declarations.get(handle.key, pair, handle.spec)
 
     async def _store(self, handle: Handle, pair: Pair, added: Declaration, instance: Instance) -> bool:
         """Declare what is connected; whether it was declared meanwhile. What is not wanted any more is undone."""
-        defaults = handle.spec.default_mcps
         if instance.retired is not None:
             raise instance.retired
         stored = False
         try:
-            stored = await self._declarations.add(handle.key, pair, added, defaults)
+            stored = await self._declarations.add(handle.key, pair, added, handle.spec)
             if instance.retired is not None:
                 raise instance.retired
         except asyncio.CancelledError:
             # A write that has begun is finished before the cancellation comes out of it.
-            await self._declarations.remove(handle.key, pair, added.name, defaults)
+            await self._declarations.remove(handle.key, pair, added.name, handle.spec)
             raise
         except WorkspacedError:
             if stored:
-                await self._declarations.remove(handle.key, pair, added.name, defaults)
+                await self._declarations.remove(handle.key, pair, added.name, handle.spec)
             raise
         return not stored
 
@@ -327,11 +327,11 @@ class Mcps:
         self,
         handle: Handle,
         pair: Pair,
-        name: str,
+        item: Declaration,
         work: Callable[[Connection], Awaitable[T]],
         timeout: float | None = None,
     ) -> T:
-        item = await self._find(handle, pair, name)
+        name = item.name
         key = InstanceKey(handle.key, pair, name)
         instance = self._instances.get(key, item, self._owner_of(handle.key))
         try:

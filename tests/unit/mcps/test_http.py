@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import mcp_types as types
@@ -185,6 +185,32 @@ async def test_headers_reach_the_server_and_are_no_environment_of_the_workspace(
     assert "it answered HTTP 401" in caught.value.message
     assert "hush-hush" not in str(caught.value)
     assert b"authorization: bearer hush-hush" in requests[0].lower()
+
+
+@pytest.mark.parametrize("transport", sorted(KINDS))
+async def test_one_that_never_answers_is_left_at_once(mcps: Mcps, handle: Handle, transport: str) -> None:
+    accepted = asyncio.Event()
+
+    async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.set()
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silence, "127.0.0.1", 0) as listener:
+        mcp = http(transport, listener.sockets[0].getsockname()[1])
+        task = asyncio.create_task(mcps.add(handle, PAIR, mcp))
+        await accepted.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        mcp.call_timeout.FromMilliseconds(300)
+        with pytest.raises(WorkspacedError) as caught:
+            await mcps.add(handle, PAIR, mcp)
+        assert (caught.value.code, caught.value.reason) == (Code.DEADLINE_EXCEEDED, "MCP_TIMEOUT")
+        async with asyncio.timeout(5):
+            while handle.guest.streams:
+                await asyncio.sleep(0.01)
 
 
 async def test_answers_are_bounded(start: Start, handle: Handle) -> None:
