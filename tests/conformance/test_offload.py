@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -312,3 +313,28 @@ async def test_a_reset_forgets_contexts_and_data(ws: workspaced.Workspace) -> No
     assert await ws.offload.list() == []
     await ws.offload.context("s", [user("x")], request_id="r")
     assert await texts(ws) == ["x"]
+
+
+async def test_a_context_is_offloaded_once_though_the_server_dies(
+    own_server: ServerProcess, backend: BackendUnderTest
+) -> None:
+    async with workspaced.connect(own_server.address) as client:
+        workspace = await client.initialize(**backend.arguments)
+        await workspace.offload.context("s", [{"role": "user", "content": "before"}])
+        own_server.kill()
+        calls = [
+            asyncio.create_task(workspace.offload.context("s", [{"role": "user", "content": f"{number}"}]))
+            for number in range(5)
+        ]
+        own_server.start()
+        (path,) = set(await asyncio.gather(*calls))
+        async with workspace.offload.messages(path) as messages:
+            found = [
+                block.text
+                async for message in messages
+                for block in message.content
+                if isinstance(block, workspaced.TextBlock)
+            ]
+        assert found[0] == "before"
+        assert sorted(found[1:]) == ["0", "1", "2", "3", "4"]
+        await workspace.delete()

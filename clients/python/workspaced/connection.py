@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -290,6 +290,15 @@ class Connection:
         The service configuration makes the first few attempts. What goes on here is a server that was there and is
         being restarted, and one that names a delay (``RetryInfo``). A server that never answered fails at once.
         """
+        return await self.repeat(lambda left: self.once(method, request, timeout=left), timeout, retry_timeout)
+
+    async def repeat(
+        self,
+        work: Callable[[float], Awaitable[_Response]],
+        timeout: float | None = None,
+        retry_timeout: float | None = None,
+    ) -> _Response:
+        """The same for any work that may be repeated; it is given the seconds that are left."""
         timeout = self.timeout if timeout is None else timeout
         retry_timeout = self.retry_timeout if retry_timeout is None else retry_timeout
         loop = asyncio.get_running_loop()
@@ -297,7 +306,7 @@ class Connection:
         backoff = Backoff()
         while True:
             try:
-                return await self.once(method, request, timeout=max(0.001, start + timeout - loop.time()))
+                return await work(max(0.001, start + timeout - loop.time()))
             except errors.WorkspacedError as error:
                 limit = self.retry_limit(error, retry_timeout)
                 delay = backoff.next(error.retry_after)

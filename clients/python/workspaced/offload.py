@@ -95,18 +95,31 @@ class Offload:
     ) -> str:
         """Append messages to the context of a session; the path of the file that holds it, one message a line.
 
-        Data blocks with bytes are moved to files of their own. With a ``request_id`` a repeated call appends once.
+        Data blocks with bytes are moved to files of their own. With a ``request_id`` a repeated call appends once. A
+        call whose connection breaks is made again, unless ``messages`` is an asynchronous iterator, which gives them
+        once: then it is :class:`Unavailable`.
         """
-        call = self._connection.offload.OffloadContext(metadata=self._connection.metadata)
-        status = FirstStatus(call)
         start = offload_pb2.OffloadContextStart(
             workspace_id=self._workspace_id, session_id=session_id, request_id=request_id or new_id()
         )
+        if isinstance(messages, AsyncIterable):
+            return await self._append(start, (message_to_proto(message) async for message in messages), None)
+        prepared = [message_to_proto(message) for message in messages]
+        return await self._connection.repeat(lambda left: self._append(start, _each(prepared), left))
+
+    async def _append(
+        self,
+        start: offload_pb2.OffloadContextStart,
+        messages: AsyncIterable[content_pb2.Message],
+        timeout: float | None,
+    ) -> str:
+        call = self._connection.offload.OffloadContext(metadata=self._connection.metadata, timeout=timeout)
+        status = FirstStatus(call)
         try:
             try:
                 await call.write(offload_pb2.OffloadContextRequest(start=start))
-                async for message in _each(messages):
-                    await call.write(offload_pb2.OffloadContextRequest(message=message_to_proto(message)))
+                async for message in messages:
+                    await call.write(offload_pb2.OffloadContextRequest(message=message))
                 await call.done_writing()
             except asyncio.InvalidStateError:
                 pass  # the server has answered already; the answer says why
@@ -220,12 +233,6 @@ class Offload:
             call.cancel()
 
 
-async def _each(
-    messages: Iterable[MessageLike] | AsyncIterable[MessageLike],
-) -> AsyncGenerator[MessageLike, None]:
-    if isinstance(messages, AsyncIterable):
-        async for message in messages:
-            yield message
-    else:
-        for message in messages:
-            yield message
+async def _each(messages: Iterable[content_pb2.Message]) -> AsyncGenerator[content_pb2.Message, None]:
+    for message in messages:
+        yield message

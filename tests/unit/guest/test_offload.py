@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.parcels import parcel, pieces
 from tests.support.scripted_stream import Handler, ScriptedGuest, ScriptedStream
-from workspaced_guest import offload, offloadlist, offloadlog, offloadread, parts
+from workspaced_guest import offload, offloaddata, offloadlist, offloadlog, offloadread, parts
 from workspaced_guest.fault import Fault
 from workspaced_guest.stream import StreamCancelled
 
@@ -35,7 +35,7 @@ def tool_result(guest: ScriptedGuest, text: bytes = b"out", session: str = "s", 
 
 
 def data(guest: ScriptedGuest, *chunks: bytes, **params: Any) -> dict[str, Any]:
-    return ScriptedStream(chunks).run(offload.store_data, guest, **{"ext": ".bin", **params})
+    return ScriptedStream(chunks).run(offloaddata.store_data, guest, **{"ext": ".bin", **params})
 
 
 def listed(guest: ScriptedGuest, **params: Any) -> list[dict[str, Any]]:
@@ -199,7 +199,7 @@ def test_appends_at_once_keep_their_lines_together(scripted_guest: ScriptedGuest
 def test_cancelled_anywhere(scripted_guest: ScriptedGuest, work: Path) -> None:
     blob = b"blob" * 100
     sent = pieces(parcel(LINES, [(sha(blob) + ".bin", blob)]), 40)
-    for handler in (offload.append, offload.store_tool_result, offload.store_data):
+    for handler in (offload.append, offload.store_tool_result, offloaddata.store_data):
         step = 0
         while True:
             step += 1
@@ -275,7 +275,7 @@ def test_a_link_among_the_data(scripted_guest: ScriptedGuest, work: Path, tmp_pa
     victim.write_bytes(b"y")
     (work / "data").mkdir()
     (work / "data" / (sha(b"x") + ".bin")).symlink_to(victim)
-    assert refused(offload.store_data, scripted_guest, b"x", ext=".bin").reason == "PATH_ESCAPES"
+    assert refused(offloaddata.store_data, scripted_guest, b"x", ext=".bin").reason == "PATH_ESCAPES"
     assert victim.read_bytes() == b"y"
     assert listed(scripted_guest) == []
     assert [name for name in files(work) if ".part" in name] == []
@@ -324,9 +324,9 @@ def test_data(scripted_guest: ScriptedGuest, work: Path) -> None:
     stored.write_bytes(bytes(600_000))
     assert not data(scripted_guest, content, ext=".png")["existing"], "damaged content has to be noticed"
     assert stored.read_bytes() == content
-    fault = refused(offload.store_data, scripted_guest, b"x", ext=".png", sha256=sha(b"y"))
+    fault = refused(offloaddata.store_data, scripted_guest, b"x", ext=".png", sha256=sha(b"y"))
     assert (fault.code, fault.reason) == ("DATA_LOSS", "HASH_MISMATCH")
-    assert refused(offload.store_data, scripted_guest, b"x", ext="/../x").reason == "ARGUMENT_INVALID"
+    assert refused(offloaddata.store_data, scripted_guest, b"x", ext="/../x").reason == "ARGUMENT_INVALID"
     assert data(scripted_guest)["size"] == 0
     assert len(os.listdir(work / "data")) == 2
     sent = parcel(LINES, [(sha(b"y") + ".bin", b"x")])
@@ -468,7 +468,7 @@ def test_a_full_disk(scripted_guest: ScriptedGuest, small_disk: Path) -> None:
         full(offload.store_tool_result, parcel(text * 12), request_id=request)
         blob = text * 12
         full(offload.append, parcel(LINES, [(sha(blob) + ".bin", blob)]), request_id=request)
-    full(offload.store_data, text * 12, ext=".bin")
+    full(offloaddata.store_data, text * 12, ext=".bin")
     after = {name: (small_disk / name).read_bytes() for name in files(small_disk) if not name.endswith(".requests")}
     assert after == {name: content for name, content in before.items() if not name.endswith(".requests")}
     assert os.statvfs(small_disk).f_bavail >= free - 2

@@ -181,7 +181,8 @@ def test_a_daemon_starts_on_whatever_lies_in_the_place_of_its_log(tmp_path: Path
 def _changes(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The record with each of its values replaced by one of another kind, or left out."""
     for path in _paths(record):
-        for value in (None, -1, 1e300, "x" * 70_000, [1], {"a": {}}, ...):
+        values: list[Any] = [None, -1, 1e300, "x" * 70_000, [1], {"a": {}}, ...]
+        for value in values:
             changed = json.loads(json.dumps(record))
             inner = changed
             for key in path[:-1]:

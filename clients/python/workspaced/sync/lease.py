@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 class LeasedWorkspace(Workspace):
     """A workspace from ``Client.acquire``: the lease is renewed in the background until :meth:`release`, or until the
-    context manager is left; then the workspace's idle time begins.
+    context manager is left; then the workspace's idle time begins. When the client is closed before, the lease lasts
+    until its time.
 
     When a lease was lost, because this program or the server slept longer than it lasts, the workspace is acquired
     again.

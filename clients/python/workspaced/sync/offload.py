@@ -31,7 +31,9 @@ class Offload:
     ) -> str:
         """Append messages to the context of a session; the path of the file that holds it, one message a line.
 
-        Data blocks with bytes are moved to files of their own. With a ``request_id`` a repeated call appends once.
+        Data blocks with bytes are moved to files of their own. With a ``request_id`` a repeated call appends once. A
+        call whose connection breaks is made again, unless ``messages`` is an asynchronous iterator, which gives them
+        once: then it is :class:`Unavailable`.
         """
         return call(self._twin.context(session_id, messages, request_id=request_id))
 
