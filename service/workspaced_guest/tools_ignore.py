@@ -20,11 +20,14 @@ class _Rule:
         self.negated = line.startswith("!")
         pattern = re.sub(r"\\(.)", _escaped, line[1:] if self.negated else line)
         self.directories = pattern.endswith("/")
-        pattern = pattern.rstrip("/")
+        pattern = pattern.removesuffix("/")
         self.name: re.Pattern[str] | None = None
         self.glob: Glob | None = None
         if "/" in pattern:
-            self.glob = Glob(pattern.lstrip("/"))
+            pattern = pattern.removeprefix("/")
+            if any(part in ("", ".") for part in pattern.split("/")):
+                raise re.error("names nothing that there is")
+            self.glob = Glob(pattern)
         else:
             self.name = re.compile(fnmatch.translate(pattern))
 

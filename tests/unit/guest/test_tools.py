@@ -222,6 +222,17 @@ def test_two_readers_at_once_lose_nothing(guest: RunningGuest, client: GuestClie
     assert (guest.workdir / "f").read_bytes() == winner
 
 
+def test_a_new_guest_asks_for_reading(guest: RunningGuest, client: GuestClient) -> None:
+    (guest.workdir / "f").write_bytes(b"one")
+    ask(client, "tool.read", path="f")
+    guest.kill()
+    guest.start()
+    with guest.connect() as again:
+        assert edit(again, "f", b"one", b"two") == {"refused": "unread"}
+        ask(again, "tool.read", path="f")
+        assert edit(again, "f", b"one", b"two")["replaced"] == 1
+
+
 def test_glob_is_sorted_bounded_and_knows_what_is_ignored(guest: RunningGuest, client: GuestClient) -> None:
     work = guest.workdir
     for name in ("src/b.py", "src/a.py", "node_modules/x.py", "src/deep/c.py", "keep.log", "drop.log", "src/gen/g.py"):
