@@ -185,7 +185,12 @@ class ExecutionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CallTool(self, request, context):
-        """Calls a tool of the workspace, or of an MCP server of the session, and streams its output.
+        """Calls a tool of the workspace, or of an MCP server of the session, and streams its output. What the tool itself objects to, such as a
+        file that does not exist, is a result with `is_error`. Cancellation and the deadline of the call stop the tool: its process is ended, its MCP request
+        cancelled. Not idempotent: a tool whose call broke may have run.
+
+        Errors: NOT_FOUND, TOOL_NOT_FOUND; ALREADY_EXISTS, TOOL_CALL_RUNNING; UNAVAILABLE, MCP_UNAVAILABLE; RESOURCE_EXHAUSTED, TOOL_RESULT_TOO_LARGE;
+        ABORTED, SESSION_PURGED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

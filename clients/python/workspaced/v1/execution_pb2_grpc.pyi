@@ -78,7 +78,13 @@ class ExecutionServiceStub:
     WaitProcess: _grpc.UnaryUnaryMultiCallable[_execution_pb2.WaitProcessRequest, _execution_pb2.WaitProcessResponse]
     """Waits for the end of a process. With `timeout`, answers after that time at the latest, `exit` absent when it still runs."""
     CallTool: _grpc.UnaryStreamMultiCallable[_tool_pb2.CallToolRequest, _tool_pb2.CallToolResponse]
-    """Calls a tool of the workspace, or of an MCP server of the session, and streams its output."""
+    """Calls a tool of the workspace, or of an MCP server of the session, and streams its output. What the tool itself objects to, such as a
+    file that does not exist, is a result with `is_error`. Cancellation and the deadline of the call stop the tool: its process is ended, its MCP request
+    cancelled. Not idempotent: a tool whose call broke may have run.
+
+    Errors: NOT_FOUND, TOOL_NOT_FOUND; ALREADY_EXISTS, TOOL_CALL_RUNNING; UNAVAILABLE, MCP_UNAVAILABLE; RESOURCE_EXHAUSTED, TOOL_RESULT_TOO_LARGE;
+    ABORTED, SESSION_PURGED.
+    """
 
 @_typing.type_check_only
 class ExecutionServiceAsyncStub(ExecutionServiceStub):
@@ -129,7 +135,13 @@ class ExecutionServiceAsyncStub(ExecutionServiceStub):
     WaitProcess: _aio.UnaryUnaryMultiCallable[_execution_pb2.WaitProcessRequest, _execution_pb2.WaitProcessResponse]  # type: ignore[assignment]
     """Waits for the end of a process. With `timeout`, answers after that time at the latest, `exit` absent when it still runs."""
     CallTool: _aio.UnaryStreamMultiCallable[_tool_pb2.CallToolRequest, _tool_pb2.CallToolResponse]  # type: ignore[assignment]
-    """Calls a tool of the workspace, or of an MCP server of the session, and streams its output."""
+    """Calls a tool of the workspace, or of an MCP server of the session, and streams its output. What the tool itself objects to, such as a
+    file that does not exist, is a result with `is_error`. Cancellation and the deadline of the call stop the tool: its process is ended, its MCP request
+    cancelled. Not idempotent: a tool whose call broke may have run.
+
+    Errors: NOT_FOUND, TOOL_NOT_FOUND; ALREADY_EXISTS, TOOL_CALL_RUNNING; UNAVAILABLE, MCP_UNAVAILABLE; RESOURCE_EXHAUSTED, TOOL_RESULT_TOO_LARGE;
+    ABORTED, SESSION_PURGED.
+    """
 
 class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
     """ExecutionService runs processes in a workspace and calls its tools.
@@ -237,6 +249,12 @@ class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_pb2.CallToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tool_pb2.CallToolResponse], _abc.AsyncIterator[_tool_pb2.CallToolResponse]]:
-        """Calls a tool of the workspace, or of an MCP server of the session, and streams its output."""
+        """Calls a tool of the workspace, or of an MCP server of the session, and streams its output. What the tool itself objects to, such as a
+        file that does not exist, is a result with `is_error`. Cancellation and the deadline of the call stop the tool: its process is ended, its MCP request
+        cancelled. Not idempotent: a tool whose call broke may have run.
+
+        Errors: NOT_FOUND, TOOL_NOT_FOUND; ALREADY_EXISTS, TOOL_CALL_RUNNING; UNAVAILABLE, MCP_UNAVAILABLE; RESOURCE_EXHAUSTED, TOOL_RESULT_TOO_LARGE;
+        ABORTED, SESSION_PURGED.
+        """
 
 def add_ExecutionServiceServicer_to_server(servicer: ExecutionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
