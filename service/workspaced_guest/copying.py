@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from .content import CHUNK_BYTES
 from .fault import Fault, from_os_error
@@ -212,8 +212,9 @@ def _remove_below(stream: BlockingStream | None, cursor: TreeCursor) -> int:
             levels.pop()
             if levels:
                 cursor.up()
-                os.rmdir(trail.pop(), dir_fd=cursor.directory)
-                removed += 1
+                with suppress(FileNotFoundError):
+                    os.rmdir(trail.pop(), dir_fd=cursor.directory)
+                    removed += 1
             continue
         try:
             os.unlink(name, dir_fd=cursor.directory)
@@ -223,14 +224,26 @@ def _remove_below(stream: BlockingStream | None, cursor: TreeCursor) -> int:
             continue
         except (IsADirectoryError, PermissionError):
             # Some file systems answer EPERM for a directory.
-            status = os.stat(name, dir_fd=cursor.directory, follow_symlinks=False)
-            if not stat.S_ISDIR(status.st_mode):
+            status = _status(cursor.directory, name)
+            if status is not None and not stat.S_ISDIR(status.st_mode):
                 raise
-        _make_removable(cursor.directory, name, status)
-        cursor.down(name)
+        if status is None:
+            continue
+        try:
+            _make_removable(cursor.directory, name, status)
+            cursor.down(name)
+        except FileNotFoundError:
+            continue  # somebody else removes it too
         trail.append(name)
         levels.append(iter(os.listdir(cursor.directory)))
     return removed
+
+
+def _status(directory: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 def _make_removable(directory: int, name: str, status: os.stat_result) -> None:

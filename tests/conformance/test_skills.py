@@ -549,6 +549,30 @@ async def test_reset_forgets_skills(ws: workspaced.Workspace, skills: SkillClien
     assert await ws.files.read("project.txt") == b"kept"
 
 
+async def test_reset_while_agents_are_at_work(ws: workspaced.Workspace, skills: SkillClient) -> None:
+    done = asyncio.Event()
+    archive = archives.tar({"SKILL.md": archives.skill_md("one"), **{f"f{n}": b"x" for n in range(20)}})
+
+    async def work(agent: SkillClient) -> set[str]:
+        seen = set()
+        while not done.is_set():
+            for call in (agent.page, lambda: agent.add(archive), lambda: agent.remove("one", allow_missing=True)):
+                try:
+                    await call()
+                except workspaced.WorkspacedError as error:
+                    seen.add(error.reason)
+        return seen
+
+    agents = [asyncio.ensure_future(work(skills.of(f"a{n}"))) for n in range(4)]
+    for _ in range(10):
+        await ws.reset()
+    done.set()
+    assert set().union(*await asyncio.gather(*agents)) <= {"TREE_CHANGED"}
+    await ws.reset()
+    assert await skills.of("a0").names() == []
+    await staging_is_gone(ws)
+
+
 async def test_what_a_killed_guest_left_is_removed(ws: workspaced.Workspace, skills: SkillClient) -> None:
     await run(ws, "mkdir -p skills/.staging-0123456789abcdef/tree && touch skills/.staging-0123456789abcdef/tree/x")
     await run(ws, "mkdir -p .skill-staging-x skills/.seed skills/default")

@@ -131,6 +131,15 @@ class FakeChannel:
             return {"processes": [{"process_id": name} for name in sorted(sandbox.processes)], "next_page_token": ""}
         if op == "file.list":
             return {"entries": [{"path": path} for path in sorted(sandbox.files)], "next_page_token": ""}
+        if op == "file.move":
+            path = str(params["path"])
+            if path not in sandbox.files:
+                raise WorkspacedError(
+                    Code.NOT_FOUND, "FILE_NOT_FOUND", f"{path}: there is no such file", {"path": path}
+                )
+            sandbox.files.discard(path)
+            sandbox.files.add(str(params["to"]))
+            return {}
         if op == "file.remove":
             sandbox.files.discard(str(params["path"]))
             return {"removed": 1}

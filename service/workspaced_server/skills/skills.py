@@ -80,7 +80,7 @@ class Skills:
                 await self._send_seed(handle)
                 listing = await self._list(handle, agent_id)
         if listing is None:
-            raise _reset_meanwhile()
+            raise _changed_meanwhile()
         return listing
 
     async def get(self, handle: Handle, agent_id: str | None, name: str) -> SkillContent:
@@ -134,8 +134,7 @@ class Skills:
                     if await stream.receive() is not None:
                         raise answers.malformed()
         except WorkspacedError as error:
-            # Nobody but a reset removes what the installation goes through.
-            raise _reset_meanwhile() if error.reason == "FILE_NOT_FOUND" else error from None
+            raise _changed_meanwhile() if error.reason == "FILE_NOT_FOUND" else error from None
         return self._added(listing, entry, stream.result, name)
 
     async def remove(self, handle: Handle, agent_id: str | None, name: str) -> bool:
@@ -145,7 +144,12 @@ class Skills:
             if directory is None:
                 return False
             params = {"partition": directory_name(agent_id), "directory": directory}
-            return answers.flag(await handle.guest.call("skill.remove", params), "removed")
+            try:
+                return answers.flag(await handle.guest.call("skill.remove", params), "removed")
+            except WorkspacedError as error:
+                if error.reason == "FILE_NOT_FOUND":
+                    return False  # a reset was faster
+                raise
 
     async def purge(self, handle: Handle, agent_id: str | None) -> int:
         """Remove all skills of an agent; how many there were. Should it come again, it starts from the seed."""
@@ -160,6 +164,12 @@ class Skills:
         """The listing, or None when the partition needs a seed that is not there."""
         partition = directory_name(agent_id)
         listing = Listing(_path(handle, partition))
+        try:
+            return await self._told(handle, listing, partition)
+        except WorkspacedError as error:
+            raise _changed_meanwhile() if error.reason == "FILE_NOT_FOUND" else error from None
+
+    async def _told(self, handle: Handle, listing: Listing, partition: str) -> Listing | None:
         params = {"partition": partition, "seeded": bool(handle.spec.seed_skills)}
         count = size = 0
         async with handle.guest.open("skill.list", params) as stream:
@@ -278,8 +288,10 @@ def _invalid_now(name: str, why: str) -> WorkspacedError:
     )
 
 
-def _reset_meanwhile() -> WorkspacedError:
-    return WorkspacedError(Code.ABORTED, "TREE_CHANGED", "the workspace's skills were removed meanwhile, by a reset")
+def _changed_meanwhile() -> WorkspacedError:
+    return WorkspacedError(
+        Code.ABORTED, "TREE_CHANGED", "the skills were removed meanwhile, by a reset or from inside; try again"
+    )
 
 
 def _file(entry: answers.Answer) -> File:

@@ -36,6 +36,9 @@ _SUSPEND_SECONDS = 300.0
 _NEVER_READY = (None, State.FAILED)
 """What ``restore`` is of a workspace that never was READY."""
 _RESET_PATHS = ("skills", "sessions", "data", ".mcp")
+# What a reset removes has this name meanwhile.
+_ASIDE = ".workspaced-reset"
+_REMOVE_ATTEMPTS = 20
 
 
 class Observer(Protocol):
@@ -218,7 +221,7 @@ class Transitions:
                 await observer.resetting(entry.record.key)
             if kill_processes:
                 await channel.call("process.stop_all", {"reason": "WORKSPACE_STOPPED", "grace": 5.0})
-            await _remove(channel, _RESET_PATHS)
+            await _set_aside_and_remove(channel, _RESET_PATHS)
             if wipe_files:
                 await _wipe(channel)
         except OSError as lost:
@@ -382,10 +385,35 @@ class _Reporter:
             self._transitions._report(self._entry, phase, fraction, message[:256])
 
 
-async def _remove(channel: GuestChannel, paths: Iterable[str]) -> None:
+async def _set_aside_and_remove(channel: GuestChannel, paths: Iterable[str]) -> None:
+    """Remove each after giving it another name: agents that go on working would fill a directory as fast as it is
+    emptied.
+    """
+    await _remove(channel, [_ASIDE])  # of a reset that was interrupted
     for path in paths:
         reach("reset.remove")
-        await channel.call("file.remove", {"path": path, "root": ".", "recursive": True, "allow_missing": True})
+        try:
+            await channel.call("file.move", {"path": path, "to": _ASIDE, "root": "."})
+        except WorkspacedError as error:
+            if error.reason == "FILE_NOT_FOUND":
+                continue
+            if error.reason != "FILE_BUSY":  # a mount point keeps its name
+                raise
+            await _remove(channel, [path])
+        else:
+            await _remove(channel, [_ASIDE])
+
+
+async def _remove(channel: GuestChannel, paths: Iterable[str]) -> None:
+    for path in paths:
+        for attempt in range(1, _REMOVE_ATTEMPTS + 1):
+            try:
+                await channel.call("file.remove", {"path": path, "root": ".", "recursive": True, "allow_missing": True})
+                break
+            except WorkspacedError as error:
+                # An operation that had begun before has made something there meanwhile.
+                if error.reason not in ("DIRECTORY_NOT_EMPTY", "TREE_CHANGED") or attempt == _REMOVE_ATTEMPTS:
+                    raise
 
 
 async def _wipe(channel: GuestChannel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -363,3 +364,18 @@ def test_glob_does_not_blow_up() -> None:
     for _ in range(50):
         states = glob.step(states, "a" * 255)
     assert not glob.matches(states)
+
+
+@pytest.mark.parametrize("pace", range(1, 12))
+def test_a_tree_that_somebody_else_removes_too(scripted_guest: ScriptedGuest, work: Path, pace: int) -> None:
+    for number in range(6):
+        (work / "tree" / str(number) / "below").mkdir(parents=True)
+        (work / "tree" / str(number) / "below" / "file").touch()
+
+    def on_step(step: int) -> None:
+        # Behind, at and before the place where the operation is.
+        shutil.rmtree(work / "tree" / str(step // pace % 6), ignore_errors=True)
+
+    stream = ScriptedStream(on_step=on_step)
+    stream.run(files.remove_file, scripted_guest, path="tree", recursive=True, allow_missing=True)
+    assert not (work / "tree").exists()
