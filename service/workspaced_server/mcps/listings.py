@@ -23,10 +23,15 @@ _MAX_PAGES = 500
 _MAX_BYTES = 32 << 20
 # A server that does not say when its list changes is asked again after so long.
 _FRESH_SECONDS = 10.0
+_LONGEST_PAUSE_SECONDS = 300.0
 
 
 class Listing(Generic[T]):
-    """One of the lists. ``read`` asks the server for all of it."""
+    """One of the lists. ``read`` asks the server for all of it.
+
+    When the server has let its time pass, whoever asks is told so at once for twice that time, then four times, and so
+    on: it costs its ``call_timeout`` once, not at each call.
+    """
 
     def __init__(self, read: Callable[[], Awaitable[list[T]]], fresh_seconds: float) -> None:
         self.value: list[T] | None = None
@@ -36,6 +41,9 @@ class Listing(Generic[T]):
         self._at = 0.0
         self._task: asyncio.Task[list[T]] | None = None
         self._began = 0.0
+        self._late: McpFailure | None = None
+        self._lates = 0
+        self._pause_ends = 0.0
 
     @property
     def current(self) -> list[T] | None:
@@ -52,15 +60,18 @@ class Listing(Generic[T]):
         """What is known is old."""
         self._at = float("-inf")
         self.value = None
+        self._late, self._lates = None, 0
         if self._task is not None:
             # What it reads may be from before; its waiters still get it.
             self._task = None
 
     async def load(self) -> list[T]:
-        """The list, read if need be; concurrent callers share one reading, which goes on without them."""
+        """The list, read if need be; concurrent callers share one reading, which goes on without them. Raises McpFailure."""
         if (known := self.current) is not None:
             return known
         if self._task is None:
+            if self._late is not None and time.monotonic() < self._pause_ends:
+                raise McpFailure(self._late.reason, self._late.message)
             self._began = time.monotonic()
             self._task = asyncio.create_task(self._load())
             self._task.add_done_callback(_retrieved)
@@ -77,7 +88,15 @@ class Listing(Generic[T]):
             found = await self._read()
             if self._task is me:
                 self.value, self._at = found, time.monotonic()
+                self._late, self._lates = None, 0
             return found
+        except McpFailure as failure:
+            if self._task is me and failure.reason == "MCP_TIMEOUT":
+                now = time.monotonic()
+                self._late, self._lates = failure, self._lates + 1
+                pause = (now - self._began) * 2 ** min(self._lates, 16)
+                self._pause_ends = now + min(pause, _LONGEST_PAUSE_SECONDS)
+            raise
         finally:
             if self._task is me:
                 self._task = None

@@ -134,9 +134,13 @@ class Mcps:
         return [item.name for item in (await self._declared(handle, pair)).mcps]
 
     async def tools(
-        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
+        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None, patient: bool = False
     ) -> tuple[list[McpTool], list[mcp_pb2.McpError]]:
-        """The tools of each server, or of ``only`` one, in the order of declaration, and what is missing and why."""
+        """The tools of each server, or of ``only`` one, in the order of declaration, and what is missing and why.
+
+        A listing gives up on a server that takes long, so that it costs its time once; a caller who is ``patient``, since
+        it is about to call a tool, waits as long as it can.
+        """
         declared = _chosen(await self._declared(handle, pair), only)
         known: dict[str, list[types.Tool]] = {}
         for item in declared:
@@ -145,7 +149,7 @@ class Mcps:
                 assert instance.about is not None
                 known[item.name] = list(instance.about.tools)
         asked = [item for item in declared if item.name not in known]
-        found = await self._survey.ask(handle, pair, asked, wait, survey.read_tools)
+        found = await self._survey.ask(handle, pair, asked, wait, survey.read_tools, patient=patient)
         errors = [answer.error for answer in found if answer.error is not None]
         known |= {answer.declaration.name: answer.value for answer in found if answer.error is None}
         return [

@@ -27,6 +27,7 @@ _MAX_NOISE_LINES = 200
 # Messages for a server that does not read.
 _MAX_UNREAD_BYTES = 64 << 20
 _MAX_UNREAD_MESSAGES = 1000
+_TELL_SECONDS = 0.05
 # The reader lets others run after so many messages that came in one piece.
 _TURN = 16
 # A server that sends more than so many messages in a second is read more slowly.
@@ -175,15 +176,18 @@ class PipeWriter:
             raise anyio.ClosedResourceError
         if self._waiting >= _MAX_UNREAD_MESSAGES or self._unread + len(data) > _MAX_UNREAD_BYTES:
             raise anyio.BrokenResourceError
-        blocked = self._lock.locked()
-        if len(data) <= wire.MAX_DATA and not blocked:
+        told = isinstance(item.message, JSONRPCNotification)
+        if len(data) <= wire.MAX_DATA and not told and not self._lock.locked():
             await self._write(data)  # one frame, which is sent or not
             return
         task = asyncio.create_task(self._write(data))
         self._long.add(task)
         task.add_done_callback(self._written)
-        if not (blocked and isinstance(item.message, JSONRPCNotification)):
-            # Whoever only wants to tell, above all that a call was cancelled, does not wait for a server that is stuck.
+        if told:
+            # Whoever only tells something, above all that a call was cancelled, does not wait for a server that is
+            # stuck; what is sent next waits behind it.
+            await asyncio.wait([task], timeout=_TELL_SECONDS)
+        else:
             await asyncio.shield(task)
 
     async def aclose(self) -> None:

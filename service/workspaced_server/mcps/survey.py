@@ -55,12 +55,19 @@ class Survey:
         declared: Sequence[Declaration],
         wait: float | None,
         read: Read,
+        *,
+        patient: bool = False,
     ) -> list[Found]:
-        """Ask each server at the same time. One that does not answer in time costs its time once."""
+        """Ask each server at the same time. One that does not answer in time costs its time once, unless the caller is
+        ``patient``: then it is waited for as long as the caller can, however long it has been starting.
+        """
         place = Place.of(handle)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._ask_one(handle, pair, item, place, wait, read)) for item in declared]
+                tasks = [
+                    group.create_task(self._ask_one(handle, pair, item, place, wait, read, patient))
+                    for item in declared
+                ]
         except* ChannelLost as lost:
             raise ChannelLost(str(lost.exceptions[0])) from lost
         return [task.result() for task in tasks]
@@ -73,12 +80,13 @@ class Survey:
         place: Place,
         wait: float | None,
         read: Read,
+        patient: bool,
     ) -> Found:
         if item.problem is not None:
             return Found(item, error=unreadable(item, item.problem))
         key = InstanceKey(handle.key, pair, item.name)
         instance = self._instances.get(key, item, self._owner_of(handle.key))
-        patience = self._patience(instance, wait)
+        patience = self._patience(instance, wait, patient)
         if patience <= 0:
             return Found(item, error=_error(item.name, "MCP_TIMEOUT", _waiting(instance)))
         try:
@@ -95,9 +103,9 @@ class Survey:
                 return Found(item, error=instance.error())
             return Found(item, error=_error(item.name, error.reason, error.message))
 
-    def _patience(self, instance: Instance, wait: float | None) -> float:
+    def _patience(self, instance: Instance, wait: float | None, patient: bool) -> float:
         """For how long a listing waits for this server: less than the caller does, and not again and again."""
-        most = self._list_wait_seconds
+        most = 0.0 if patient else self._list_wait_seconds
         age = 0.0
         if instance.starting:
             age = instance.start_age

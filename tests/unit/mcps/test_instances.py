@@ -11,6 +11,7 @@ from typing import Any
 
 import mcp_types as types
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from tests.support.real_guest import Handle, RealGuest
 from tests.unit.mcps.conftest import HOSTILE, Start, stdio, with_defaults
@@ -61,6 +62,32 @@ async def test_a_start_goes_on_when_its_caller_leaves(mcps: Mcps, handle: Handle
     assert caught.value.reason == "MCP_TIMEOUT"
     assert await call(mcps, handle, "echo", text="y") == "y"
     assert len((tmp_path / "started").read_text().splitlines()) == 1
+
+
+async def test_a_call_waits_for_a_start_that_listings_gave_up(start: Start, handle: Handle) -> None:
+    mcps = await start(list_wait_seconds=0.3)
+    handle = with_defaults(handle, stdio("m", "--slow", "2"))
+    for wait in (None, 20):
+        tools, (error,) = await mcps.tools(handle, PAIR, wait=wait)
+        assert tools == []
+        assert error.reason == "MCP_TIMEOUT"
+        assert "has been starting" in error.message
+    tools, errors = await mcps.tools(handle, PAIR, "m", wait=20, patient=True)
+    assert errors == []
+    assert "echo" in [item.tool.name for item in tools]
+
+
+async def test_a_server_that_lists_no_more_costs_its_time_once(
+    mcps: Mcps, handle: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workspaced_server.mcps.listings._FRESH_SECONDS", 0.0)
+    handle = with_defaults(handle, quick("m", call_timeout=Duration(seconds=1)))
+    for fastest, slowest in ((0.9, 10.0), (0.0, 0.5), (0.0, 0.5)):
+        began = time.monotonic()
+        tools, (error,) = await mcps.tools(handle, PAIR)
+        assert fastest <= time.monotonic() - began <= slowest
+        assert tools == []
+        assert (error.reason, error.message) == ("MCP_TIMEOUT", "it did not answer within 1 s")
 
 
 async def test_a_slow_server_delays_nobody_else(start: Start, handle: Handle) -> None:
