@@ -50,20 +50,13 @@ async def agentscope(scratch: Path, *, docker: bool = False) -> AsyncIterator[Ag
             agentscope_python(), "-I", _PROGRAM, directory, ECHO_SERVER,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
         )  # fmt: skip
-    tag = ""
     try:
         peer = AgentScope(process, log)
         if docker:
             tag = (await peer.do("image"))["tag"]
-            await _docker("tag", IMAGE, tag)
+            await anyio.run_process(["docker", "tag", IMAGE, tag])
         yield peer
     finally:
         assert process.stdin is not None
         process.stdin.close()
         await process.wait()
-        if tag:
-            await _docker("rmi", tag)
-
-
-async def _docker(*arguments: str) -> None:
-    await anyio.run_process(["docker", *arguments])

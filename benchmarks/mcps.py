@@ -66,9 +66,11 @@ async def first_ready(world: World) -> Row:
         finally:
             await workspace.delete()
 
-    async def bare() -> None:
+    async def bare() -> float:
+        began = time.perf_counter()
         async with stdio_client(BARE) as (receiving, sending), ClientSession(receiving, sending) as session:
             await session.initialize()
+            return time.perf_counter() - began
 
     async with agentscope(world.scratch, docker=True) as peer:
 

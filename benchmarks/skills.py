@@ -37,7 +37,7 @@ async def listing(world: World) -> Row:
         async def theirs() -> float:
             return await peer.seconds("list_skills")
 
-        taken = await interleaved({"workspaced": ours, "AgentScope": theirs}, rounds=5, warmup=1, block=2)
+        taken = await interleaved({"workspaced": ours, "AgentScope": theirs}, rounds=3, warmup=1)
         taken["workspaced"] += (await interleaved({"workspaced": ours}, rounds=40))["workspaced"]
     middle = medians(taken, 1000)
     mine = middle.pop("workspaced")
