@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from workspaced.v1 import mcp_pb2, tool_pb2
-from workspaced_server.companion import companion
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.partitions import Pair
 from workspaced_server.tools.names import ServerNames, server_names
@@ -19,6 +17,8 @@ from workspaced_server.workspaces.handle import Handle
 
 if TYPE_CHECKING:
     import mcp_types as types
+
+T = TypeVar("T")
 
 # Log lines that a caller who reads slowly is behind by at most.
 _MAX_LOGS: Final = 1000
@@ -43,7 +43,7 @@ class Mcps(Protocol):
     async def names(self, handle: Handle, pair: Pair) -> list[str]: ...
 
     async def tools(
-        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
+        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None, patient: bool = False
     ) -> tuple[list[Any], list[mcp_pb2.McpError]]: ...
 
     async def call(
@@ -109,7 +109,7 @@ async def find(mcps: Mcps, handle: Handle, pair: Pair, name: str, wait: float | 
     names = server_names(tuple(await mcps.names(handle, pair)))
     missing: list[mcp_pb2.McpError] = []
     for server in names.candidates(name):
-        found, errors = await mcps.tools(handle, pair, server, wait=wait)
+        found, errors = await mcps.tools(handle, pair, server, wait=wait, patient=True)
         missing += errors
         for tool in _named(names, found):
             if tool.name == name:
@@ -131,20 +131,18 @@ async def call_tool(mcps: Mcps, tool: NamedTool, call: Call) -> Outcome:
     """Call it, passing progress and log lines on."""
     events = _Events(call)
     try:
-        async with companion(events.run(), events.fail):
-            result = await events.unless_failed(
-                mcps.call(
-                    call.handle,
-                    call.pair,
-                    tool.mcp,
-                    tool.tool.name,
-                    call.input,
-                    timeout=call.timeout,
-                    on_progress=events.progress,
-                    on_log=events.log,
-                )
+        result = await events.around(
+            mcps.call(
+                call.handle,
+                call.pair,
+                tool.mcp,
+                tool.tool.name,
+                call.input,
+                timeout=call.timeout,
+                on_progress=events.progress,
+                on_log=events.log,
             )
-        await events.flush()
+        )
     except WorkspacedError as error:
         if error.reason == "MCP_TIMEOUT":
             return interrupted(error.message)
@@ -203,7 +201,7 @@ class _Events:
         self._logs: deque[tool_pb2.ToolLog] = deque(maxlen=_MAX_LOGS)
         self._progress: tool_pb2.ToolProgress | None = None
         self._some = asyncio.Event()
-        self._failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._ended = False
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """The server says how far it is."""
@@ -217,37 +215,32 @@ class _Events:
         self._logs.append(tool_pb2.ToolLog(level=level, logger=valid_text(params.logger or ""), data=data))
         self._some.set()
 
-    def fail(self, error: BaseException) -> None:
-        """The caller cannot be told any more."""
-        if not self._failed.done():
-            self._failed.set_exception(error)
+    async def around(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, or its error, when all that came meanwhile has been passed on. It is cancelled when
+        nothing can be passed on any more.
+        """
+        passing = asyncio.ensure_future(self._pass_on())
+        working = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((working, passing), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                passing.result()
+            self._ended = True
+            self._some.set()
+            await passing
+            return await working
+        finally:
+            for task in (working, passing):
+                task.cancel()
+            # Both are looked at, so that the loop reports neither.
+            await asyncio.gather(working, passing, return_exceptions=True)
 
-    async def run(self) -> None:
-        """Pass on what comes."""
-        while True:
+    async def _pass_on(self) -> None:
+        while not self._ended or self._some.is_set():
             await self._some.wait()
             self._some.clear()
-            await self.flush()
-
-    async def flush(self) -> None:
-        """Pass on what there is."""
-        while self._logs:
-            await self._call.emit(tool_pb2.CallToolResponse(log=self._logs.popleft()))
-        progress, self._progress = self._progress, None
-        if progress is not None:
-            await self._call.emit(tool_pb2.CallToolResponse(progress=progress))
-
-    async def unless_failed(self, work: Any) -> Any:
-        """The result of `work`, which is cancelled when the caller cannot be told any more."""
-        task = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait((task, self._failed), return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                self._failed.result()
-            return await task
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await asyncio.wait((task,))
-            if self._failed.done():
-                self._failed.exception()
+            while self._logs:
+                await self._call.emit(tool_pb2.CallToolResponse(log=self._logs.popleft()))
+            progress, self._progress = self._progress, None
+            if progress is not None:
+                await self._call.emit(tool_pb2.CallToolResponse(progress=progress))
