@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+import trustme
 
 import workspaced
 from tests.conformance.backends import BackendUnderTest
 from tests.conformance.conftest import Make
 from tests.support.real_parts import AGENTS_IMAGE, mcp_servers
+from tests.support.server import ServerProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -74,6 +76,14 @@ async def content(ws: workspaced.Workspace, path: str) -> bytes | None:
         return await ws.files.read(path)
     except workspaced.FileNotFound:
         return None
+
+
+async def first_line(process: workspaced.Process, ws: workspaced.Workspace) -> str:
+    """What the process writes first to its standard output."""
+    async for event in await ws.attach(process.process_id):
+        if event.stream == "stdout":
+            return event.data.decode().strip()
+    raise AssertionError("it wrote nothing")
 
 
 async def none_runs(ws: workspaced.Workspace) -> None:
@@ -148,11 +158,7 @@ async def test_secrets_are_not_read_back(place: Place) -> None:
 async def test_http_inside_the_workspace(place: Place, kind: Literal["streamable", "sse"]) -> None:
     transport, path = ("sse", "sse") if kind == "sse" else ("streamable-http", "mcp")
     server = await place.ws.start(place.server("--transport", transport), process_id="server")
-    port = 0
-    async for event in await place.ws.attach("server"):
-        if event.stream == "stdout":
-            port = int(event.data)
-            break
+    port = await first_line(server, place.ws)
     await place.ws.mcps.add("m", http=f"http://localhost:{port}/{path}", kind=kind)
     assert await place.call("m", "echo", text="over HTTP") == "over HTTP"
     await server.signal("KILL")
@@ -209,3 +215,56 @@ async def test_a_crash_and_the_next_call(place: Place) -> None:
     with pytest.raises(workspaced.McpUnavailable):
         await place.ws.tools.call("mcp__m__crash", {})
     assert json.loads(await place.call("m", "where"))["pid"] != first
+
+
+async def test_a_server_that_was_killed_connects_again(
+    own_server: ServerProcess, backend: BackendUnderTest, tmp_path: Path
+) -> None:
+    arguments = dict(backend.arguments)
+    command = [sys.executable, "hostile_mcp_server.py", "patient"]
+    if backend.name == "docker":
+        arguments["image"] = AGENTS_IMAGE
+        command[0] = "python3"
+    async with workspaced.connect(own_server.address) as client:
+        ws = await client.initialize(**arguments, workspace_id="mcp-restart")
+        await ws.files.write("hostile_mcp_server.py", (_SUPPORT / "hostile_mcp_server.py").read_bytes())
+        await ws.mcps.add("m", stdio=command, env={"TOKEN": "hush-hush"}, session_id="s")
+    own_server.kill()
+    own_server.start()
+    async with workspaced.connect(own_server.address) as client:
+        ws = await client.initialize(workspace_id="mcp-restart")
+        (info,) = await ws.mcps.list(start=False, session_id="s")
+        assert (info.name, info.state) == ("m", "idle")
+        assert [tool.original_name for tool in await ws.tools.list(kind="mcp", session_id="s")] == ["go"]
+        async with asyncio.timeout(20):
+            while len(await running(ws)) != 1:  # the one of the killed server ends with its channel
+                await asyncio.sleep(0.05)
+        await ws.delete()
+
+
+async def test_a_remote_server_with_a_private_authority(
+    backend: BackendUnderTest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate = authority.issue_cert("localhost").private_key_and_cert_chain_pem.bytes()
+    server = ServerProcess(
+        tmp_path_factory.mktemp("tls") / "state", config=f'[mcp]\nca_file = "{tmp_path / "ca.pem"}"\n'
+    )
+    server.start()
+    try:
+        async with workspaced.connect(server.address) as client:
+            arguments, python = dict(backend.arguments), sys.executable
+            if backend.name == "docker":
+                arguments["image"], python = AGENTS_IMAGE, "python3"
+            ws = await client.initialize(**arguments, workspace_id="mcp-tls")
+            await ws.files.write("mcp_server.py", (_SUPPORT / "mcp_server.py").read_bytes())
+            await ws.files.write("server.pem", certificate)
+            place = Place(ws, python)
+            remote = place.server("--transport", "streamable-http", "--certificate", "server.pem")
+            port = await first_line(await ws.start(remote, process_id="remote"), ws)
+            await ws.mcps.add("m", http=f"https://localhost:{port}/mcp", headers={"Authorization": "Bearer hush-hush"})
+            assert await place.call("m", "echo", text="sealed") == "sealed"
+            await ws.delete()
+    finally:
+        assert server.stop() == 0
