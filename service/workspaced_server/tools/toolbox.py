@@ -83,10 +83,25 @@ class Toolbox:
 
     async def call(self, handle: Handle, pair: Pair, request: Request, emit: Emit) -> tool_pb2.ToolResult:
         """Run a call; its events go to ``emit``. Raises WorkspacedError, ChannelLost; cancellation stops the tool."""
-        schema, run = await self._find(handle, pair, request)
         overflow = Overflow(
-            self._offloads, handle, pair, request.call_id, request.name, request.offload_over_bytes, self._message_bytes
+            self._offloads,
+            handle,
+            pair,
+            request.call_id,
+            request.name,
+            request.offload_over_bytes,
+            self._message_bytes,
         )
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        try:
+            schema, run = await self._find(handle, pair, request)
+        except WorkspacedError as error:
+            if request.timeout is None or error.metadata.get("mcp_reason") != "MCP_TIMEOUT":
+                raise
+            return await overflow.result(interrupted(error.message))
+        # An MCP server may have been started for the call, in its time.
+        timeout = None if request.timeout is None else max(0.1, request.timeout - round(clock() - started, 1))
         wrong = problems(schema, request.input)
         if wrong:
             lines = "\n".join(f"- {line}" for line in wrong)
@@ -103,13 +118,13 @@ class Toolbox:
             pair=pair,
             call_id=request.call_id,
             input=request.input,
-            timeout=request.timeout,
+            timeout=timeout,
             whole=request.offload_over_bytes > 0,
             emit=emit,
             data=data,
             stops=self._stops,
         )
-        limit = request.timeout
+        limit = timeout
         if limit is not None and (request.name in _OWN_END or request.name not in by_name()):
             limit += _OWN_END_SECONDS
         try:
