@@ -128,7 +128,11 @@ class FakeChannel:
             sandbox.processes.clear()
             return {"stopped": stopped}
         if op == "process.list":
-            return {"processes": [{"process_id": name} for name in sorted(sandbox.processes)], "next_page_token": ""}
+            processes = [
+                {"process_id": name, "kind": "pipe" if name.startswith("mcp-") else "process"}
+                for name in sorted(sandbox.processes)
+            ]
+            return {"processes": processes, "next_page_token": ""}
         if op == "file.list":
             return {"entries": [{"path": path} for path in sorted(sandbox.files)], "next_page_token": ""}
         if op == "file.move":

@@ -97,8 +97,8 @@ class Housekeeping:
             guest = await self._workspaces.transitions.channel(entry)
             # A guest that answers pings and nothing else must not hold up the other workspaces.
             async with asyncio.timeout(_ANSWER_SECONDS):
-                answer = await guest.call("process.list", {"state": "running", "page_size": 1, "page_token": ""})
-            busy = bool(answer.get("processes"))
+                answer = await guest.call("process.list", {"state": "running", "page_size": 1000, "page_token": ""})
+            busy = bool(answer.get("next_page_token")) or any(map(_counts, answer.get("processes") or ()))
         except (WorkspacedError, OSError) as error:
             _log.warning("idle workspace not closed", workspace_id=entry.record.workspace_id, cause=str(error))
             busy = True
@@ -116,3 +116,8 @@ class Housekeeping:
                     await self._workspaces.transitions.driver(entry).renew(ref, datetime.now(UTC) + _RENEW_AHEAD)
             except (DriverError, WorkspacedError, TimeoutError) as error:
                 _log.warning("time-to-live not renewed", workspace_id=entry.record.workspace_id, cause=repr(error))
+
+
+def _counts(process: object) -> bool:
+    """Whether a running process is a use. Pipes are MCP servers of this server, which are used by calls alone."""
+    return not isinstance(process, dict) or process.get("kind") != "pipe"

@@ -76,6 +76,15 @@ async def test_a_running_process_keeps_a_workspace_open_unless_told(harness: Har
     assert await state(harness, "a") is State.CLOSED
 
 
+async def test_an_mcp_server_that_nobody_calls_keeps_no_workspace_open(harness: Harness) -> None:
+    await harness.workspaces.initialize(HOUR, workspace_id="a")
+    (sandbox,) = harness.driver.sandboxes.values()
+    sandbox.processes.add("mcp-everything-1")
+    await let_idle(harness, "a", 4000)
+    await Housekeeping(harness.workspaces).expire()
+    assert await state(harness, "a") is State.CLOSED
+
+
 async def test_idleness_outlives_a_restart(harness: Harness) -> None:
     await harness.workspaces.initialize(HOUR, workspace_id="a")
     await let_idle(harness, "a", 4000)
