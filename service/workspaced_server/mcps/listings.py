@@ -66,7 +66,10 @@ class Listing(Generic[T]):
             self._task = None
 
     async def load(self) -> list[T]:
-        """The list, read if need be; concurrent callers share one reading, which goes on without them. Raises McpFailure."""
+        """The list, read if need be; concurrent callers share one reading, which goes on without them.
+
+        Raises McpFailure.
+        """
         if (known := self.current) is not None:
             return known
         if self._task is None:

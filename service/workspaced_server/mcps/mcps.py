@@ -138,8 +138,8 @@ class Mcps:
     ) -> tuple[list[McpTool], list[mcp_pb2.McpError]]:
         """The tools of each server, or of ``only`` one, in the order of declaration, and what is missing and why.
 
-        A listing gives up on a server that takes long, so that it costs its time once; a caller who is ``patient``, since
-        it is about to call a tool, waits as long as it can.
+        A listing gives up on a server that takes long, so that it costs its time once; a caller who is ``patient``,
+        since it is about to call a tool, waits as long as it can.
         """
         declared = _chosen(await self._declared(handle, pair), only)
         known: dict[str, list[types.Tool]] = {}
