@@ -48,7 +48,7 @@ class Leases:
         """A new lease, durable."""
         lease = Lease(secrets.token_urlsafe(18), owner, key, workspace_id, duration, now_us() + duration)
         values = {name: getattr(lease, name) for name in Lease.__slots__}
-        await self._registry.transact(lambda connection: connection.execute(table.insert().values(values)))
+        await self._registry.share(lambda connection: connection.execute(table.insert().values(values)))
         self._remember(lease)
         return lease
 
@@ -65,7 +65,7 @@ class Leases:
         renewed = replace(lease, duration=length, expire_time=now_us() + length)
         statement = table.update().where(table.c.lease_id == lease_id)
         values = {"duration": length, "expire_time": renewed.expire_time}
-        await self._registry.transact(lambda connection: connection.execute(statement.values(values)))
+        await self._registry.share(lambda connection: connection.execute(statement.values(values)))
         if lease_id in self._leases:
             self._leases[lease_id] = renewed
         return renewed
@@ -110,7 +110,7 @@ class Leases:
             return
         statement = table.delete().where(table.c.lease_id == sa.bindparam("gone"))
         rows = [{"gone": lease.lease_id} for lease in leases]
-        await self._registry.transact(lambda connection: connection.execute(statement, rows))
+        await self._registry.share(lambda connection: connection.execute(statement, rows))
         for lease in leases:
             self._leases.pop(lease.lease_id, None)
             of_workspace = self._of_workspace.get(lease.workspace_key, set())

@@ -6,9 +6,12 @@ import asyncio
 import os
 import secrets
 import stat
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,6 +58,7 @@ class Registry:
     def __init__(self, engine: sa.Engine, threads: int) -> None:
         self._engine = engine
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="registry")
+        self._shared: deque[tuple[Callable[[sa.Connection], Any], Future[Any]]] = deque()
 
     @classmethod
     async def open(cls, target: str | Path) -> Registry:
@@ -96,11 +100,42 @@ class Registry:
         A write that has begun is finished even when the caller is cancelled, and is durable when this returns.
         """
 
-        def run() -> T:
-            with self._engine.begin() as connection:
-                return work(connection)
+        return await self._run(lambda: self._alone(work))
 
-        return await self._run(run)
+    async def share(self, work: Callable[[sa.Connection], T]) -> T:
+        """The same, in one transaction with the work of whoever else waits by then: syncing takes longer than writing.
+
+        When one of them fails, each runs once more, alone: ``work`` changes nothing but the database.
+        """
+        future: Future[T] = Future()
+        self._shared.append((work, future))
+        self._executor.submit(self._run_shared)
+        return await _finished(asyncio.wrap_future(future))
+
+    def _run_shared(self) -> None:
+        waiting = []
+        with suppress(IndexError):  # asking whether there are any more is no use: threads may share them out
+            while True:
+                waiting.append(self._shared.popleft())
+        if len(waiting) > 1:
+            try:
+                with self._engine.begin() as connection:
+                    results = [work(connection) for work, _ in waiting]
+            except Exception:  # noqa: BLE001  # whose fault it is shows when each runs alone
+                pass
+            else:
+                for (_, future), result in zip(waiting, results, strict=True):
+                    future.set_result(result)
+                return
+        for work, future in waiting:
+            try:
+                future.set_result(_translated(partial(self._alone, work)))
+            except BaseException as error:  # noqa: BLE001  # it is told to who waits for it
+                future.set_exception(error)
+
+    def _alone(self, work: Callable[[sa.Connection], T]) -> T:
+        with self._engine.begin() as connection:
+            return work(connection)
 
     async def installation_id(self) -> str:
         """The id of this registry, made once; provider resources carry it, so that another registry's are never
@@ -158,7 +193,7 @@ class Registry:
             workspaces.update().where(workspaces.c.key == sa.bindparam("k")).values(last_used_time=sa.bindparam("t"))
         )
         rows = [{"k": key, "t": value} for key, value in times.items()]
-        await self._run(lambda: self._execute(statement, rows))
+        await self.share(lambda connection: connection.execute(statement, rows))
 
     async def get(self, key: str) -> Record | None:
         """The record with this key."""
@@ -234,23 +269,13 @@ class Registry:
 
         return await self._run(read)
 
-    def _execute(self, statement: sa.Executable, rows: Sequence[Mapping[str, Any]] | None = None) -> None:
+    def _execute(self, statement: sa.Executable) -> None:
         with self._engine.begin() as connection:
-            connection.execute(statement, rows)
+            connection.execute(statement)
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Run ``work`` in a thread of the registry; a cancelled caller still waits for its end."""
-        future = asyncio.get_running_loop().run_in_executor(self._executor, _translated, work)
-        cancelled: asyncio.CancelledError | None = None
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            future.exception()  # retrieved: the caller is gone
-            raise cancelled
-        return future.result()
+        return await _finished(asyncio.get_running_loop().run_in_executor(self._executor, _translated, work))
 
     def _installation_id(self) -> str:
         with self._engine.begin() as connection:
@@ -279,6 +304,20 @@ class Registry:
             except CommandError as error:
                 # The registry of a newer server: this one cannot know what its tables mean.
                 raise RegistryUnavailable(f"a newer server has written it (its schema is {present})") from error
+
+
+async def _finished(future: asyncio.Future[T]) -> T:
+    """What it gives; a cancelled caller still waits for its end."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        future.exception()  # retrieved: the caller is gone
+        raise cancelled
+    return future.result()
 
 
 def _translated(work: Callable[[], T]) -> T:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from alembic.runtime import migration
 
 from workspaced_server.workspaces.record import Record, State
 from workspaced_server.workspaces.registry import Query, Registry, RegistryUnavailable
-from workspaced_server.workspaces.tables import REVISION, metadata
+from workspaced_server.workspaces.tables import REVISION, metadata, properties
 
 pytestmark = pytest.mark.anyio
 
@@ -156,3 +158,47 @@ async def test_the_registry_of_a_newer_server_is_refused_as_it_is(tmp_path: Path
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar() == "from_the_future"
     engine.dispose()
+
+
+async def test_works_that_wait_together_share_a_transaction(tmp_path: Path) -> None:
+    registry = await Registry.open(tmp_path / "r.db")
+    commits: list[object] = []
+    sa.event.listen(registry._engine, "commit", commits.append)
+    gate = threading.Event()
+    blocked = asyncio.create_task(registry.transact(lambda _: gate.wait()))
+    statement = properties.insert()
+
+    def write(number: int) -> Callable[[sa.Connection], int]:
+        return lambda connection: connection.execute(statement.values(name=f"n{number}", value="v")).rowcount
+
+    waiting = [asyncio.create_task(registry.share(write(number))) for number in range(50)]
+    await asyncio.sleep(0)
+    gate.set()
+    assert await asyncio.gather(*waiting) == [1] * 50
+    await blocked
+    assert len(commits) == 2
+    await registry.aclose()
+
+
+async def test_one_that_fails_spoils_nothing_for_the_others(tmp_path: Path) -> None:
+    registry = await Registry.open(tmp_path / "r.db")
+    gate = threading.Event()
+    blocked = asyncio.create_task(registry.transact(lambda _: gate.wait()))
+
+    def write(name: str) -> Callable[[sa.Connection], int]:
+        return lambda connection: connection.execute(properties.insert().values(name=name, value="v")).rowcount
+
+    names = ["a", "b", "a", "c"]
+    waiting = [asyncio.create_task(registry.share(write(name))) for name in names]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    gate.set()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert results[0] == 1
+    assert isinstance(results[1], asyncio.CancelledError)  # written all the same: it had begun
+    assert isinstance(results[2], sa.exc.IntegrityError)
+    assert results[3] == 1
+    await blocked
+    read = sa.select(properties.c.name).where(properties.c.name.in_(names))
+    assert await registry.transact(lambda c: set(c.execute(read).scalars())) == {"a", "b", "c"}
+    await registry.aclose()
