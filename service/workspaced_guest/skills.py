@@ -98,6 +98,8 @@ def install_skill(guest: Guest, stream: BlockingStream, params: Params) -> Param
             wrapper = _wrapper(entries)
             with _opened(tree, wrapper or ".") as top:
                 entry, _ = _describe("", top)
+                if entry["problem"] == "missing":
+                    raise _changed()  # it was just made: a reset removes it
                 sync_tree(stream, top)
             stream.message({"skill": entry})
             verdict = stream.receive_item()
@@ -462,7 +464,7 @@ def _limits(params: Params) -> Limits:
 
 
 def _changed() -> Fault:
-    return Fault("ABORTED", "TREE_CHANGED", "the skill was changed again and again while it was read")
+    return Fault("ABORTED", "TREE_CHANGED", "the skill was changed or removed meanwhile")
 
 
 SKILL_OPS: dict[str, Handler] = {
