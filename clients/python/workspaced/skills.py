@@ -175,6 +175,7 @@ def _packed(directory: Path) -> bytes:
         total += member.size
         if total > _MAX_DIRECTORY_BYTES:
             raise ValueError(f"{directory} holds more than {_MAX_DIRECTORY_BYTES} bytes")
+        archive.inodes.clear()  # type: ignore[attr-defined]  # each name of a file is a file of its own
         member.uid = member.gid = 0
         member.uname = member.gname = ""
         return member
