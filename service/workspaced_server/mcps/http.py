@@ -16,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from workspaced.v1 import mcp_pb2
 from workspaced_server.mcps.dial import WorkspaceNetwork
 from workspaced_server.mcps.failures import McpFailure
+from workspaced_server.mcps.pace import Pace
 from workspaced_server.mcps.sse import sse_streams
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class WatchedReader:
 
     def __init__(self, stream: Any, ended: asyncio.Event) -> None:
         self._stream = stream
+        self._pace = Pace()
         self.ended = ended
 
     @property
@@ -105,6 +107,7 @@ class WatchedReader:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
+        await self._pace.turn()
         try:
             message: SessionMessage | Exception = await anext(self._stream)
         except (StopAsyncIteration, anyio.ClosedResourceError, anyio.BrokenResourceError):

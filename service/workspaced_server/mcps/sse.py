@@ -17,6 +17,7 @@ from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from workspaced_server.mcps.failures import McpFailure
+from workspaced_server.mcps.pace import Pace
 
 _HEADERS = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
 OnFailure = Callable[[McpFailure], None]
@@ -29,6 +30,7 @@ class SseReader:
         self.ended = asyncio.Event()
         self.failure: McpFailure | None = None
         self._events = aiter(events)
+        self._pace = Pace()
 
     async def endpoint(self, url: httpx2.URL) -> httpx2.URL:
         """Where messages go, which is the first event. Raises McpFailure, httpx2.HTTPError."""
@@ -54,10 +56,12 @@ class SseReader:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
+        await self._pace.turn()
         while not self.ended.is_set():
             try:
                 event = await anext(self._events)
                 if event.event == "message" and event.data:
+                    self._pace.taken()
                     return SessionMessage(jsonrpc_message_adapter.validate_json(event.data, by_name=False))
             except StopAsyncIteration:
                 self.failure = McpFailure("MCP_CRASHED", "it closed the connection")

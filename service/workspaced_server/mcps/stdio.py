@@ -15,6 +15,7 @@ from workspaced_guest import wire
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.guest.channel import ChannelLost
 from workspaced_server.mcps.failures import McpFailure, tail
+from workspaced_server.mcps.pace import Pace
 
 if TYPE_CHECKING:
     from workspaced_server.guest.channel import GuestChannel
@@ -28,10 +29,6 @@ _MAX_NOISE_LINES = 200
 _MAX_UNREAD_BYTES = 64 << 20
 _MAX_UNREAD_MESSAGES = 1000
 _TELL_SECONDS = 0.05
-# The reader lets others run after so many messages that came in one piece.
-_TURN = 16
-# A server that sends more than so many messages in a second is read more slowly.
-_MAX_RATE = 2000
 # After the end of its standard input a server has so long to end by itself; then it is stopped.
 _GOODBYE_SECONDS = 1.0
 _EXCERPT = 120
@@ -58,9 +55,7 @@ class PipeReader:
         self._size = 0
         self._lines: deque[bytes] = deque()
         self._noisy = 0
-        self._turn = 0
-        self._second = 0.0
-        self._rate = 0
+        self._pace = Pace()
 
     async def receive(self) -> SessionMessage | Exception:
         """The next message."""
@@ -73,11 +68,11 @@ class PipeReader:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
+        await self._pace.turn()
         while not self.ended.is_set():
             while self._lines:
                 message = self._parse(self._lines.popleft())
                 if message is not None:
-                    await self._pace()
                     return message
                 if self.failure is not None:
                     break
@@ -129,6 +124,7 @@ class PipeReader:
     def _parse(self, line: bytes) -> SessionMessage | None:
         if not line.strip():
             return None
+        self._pace.taken()
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError:
@@ -141,18 +137,6 @@ class PipeReader:
         self._noisy = 0
         self._limit = self._max_bytes
         return SessionMessage(message)
-
-    async def _pace(self) -> None:
-        """Let others run, and slow down who floods."""
-        self._turn += 1
-        self._rate += 1
-        if self._turn % _TURN == 0:
-            now = asyncio.get_running_loop().time()
-            if now - self._second >= 1:
-                self._second, self._rate = now, 0
-            elif self._rate > _MAX_RATE:
-                await asyncio.sleep(max(0.0, self._second + 1 - now))
-            await asyncio.sleep(0)
 
 
 class PipeWriter:
