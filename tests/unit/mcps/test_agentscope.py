@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from google.protobuf import json_format
 
+from tests.support.real_guest import Handle
+from tests.unit.mcps.conftest import stdio, with_defaults
 from workspaced_server.mcps.agentscope import MAX_BYTES, parse
+from workspaced_server.mcps.declarations import MAX_DECLARED
+from workspaced_server.mcps.mcps import Mcps
 from workspaced_server.partitions import Pair
+from workspaced_server.workspaces.registry import Registry
+from workspaced_server.workspaces.tables import mcp_lists
 
 STDIO: dict[str, Any] = {
     "name": "files",
@@ -144,3 +154,66 @@ def test_what_is_no_such_file_is_a_problem(content: bytes) -> None:
 @pytest.mark.parametrize("content", [b'{"mcps": {"a": 7}}', b'{"mcps": {"a": {"s": {}}}}', b'{"mcps": {}}'])
 def test_what_is_no_list_is_nothing(content: bytes) -> None:
     assert parse(content).lists == {}
+
+
+def test_more_than_a_pair_may_have() -> None:
+    found = parse(file(*({**STDIO, "name": f"n{number}"} for number in range(MAX_DECLARED + 1))))
+    assert len(found.lists[Pair("a", "s")]) == MAX_DECLARED
+    assert len(found.problems) == 1
+
+
+async def names(mcps: Mcps, handle: Handle, pair: Pair) -> list[str]:
+    return [status.mcp.name for status in await mcps.statuses(handle, pair, start=False)]
+
+
+@pytest.mark.anyio
+async def test_a_new_workspace_takes_the_lists_over(mcps: Mcps, handle: Handle, registry: Registry) -> None:
+    handle = with_defaults(handle, stdio("default"))
+    content = {"version": 2, "mcps": {"a": {"s": [STDIO, HTTP, {}], "empty": []}, "own": {"": [STDIO]}}}
+    Path(handle.workdir, ".mcp").write_text(json.dumps(content))
+    await mcps.remove(handle, Pair("own"), "default")
+    assert await names(mcps, handle, Pair("a", "s")) == ["default"]
+    for _ in range(2):
+        await mcps.arriving(handle.key, handle.guest)
+        assert await names(mcps, handle, Pair("a", "s")) == ["files", "web"]
+        assert await names(mcps, handle, Pair("a", "empty")) == []
+        assert await names(mcps, handle, Pair("own")) == []  # changed here before
+        assert await names(mcps, handle, Pair("other")) == ["default"]
+    stored = await registry.transact(lambda connection: str(connection.execute(sa.select(mcp_lists.c.mcps)).all()))
+    assert "value" not in stored
+
+
+def _absent(path: Path) -> None:
+    pass
+
+
+def _directory(path: Path) -> None:
+    path.mkdir()
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link_out(path: Path) -> None:
+    outside = path.parent.parent / "outside"
+    outside.write_bytes(file(STDIO))
+    path.symlink_to(outside)
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def _no_json(path: Path) -> None:
+    path.write_text("[mcp]")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("make", [_absent, _directory, _fifo, _link_out, _loop, _no_json])
+async def test_what_is_no_file_of_theirs_stops_nothing(
+    mcps: Mcps, handle: Handle, make: Callable[[Path], None]
+) -> None:
+    make(Path(handle.workdir, ".mcp"))
+    await mcps.arriving(handle.key, handle.guest)
+    assert await names(mcps, handle, Pair("a", "s")) == []
