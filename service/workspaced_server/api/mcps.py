@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import grpc
-from google.protobuf.json_format import ParseDict
 
 from workspaced.v1 import content_pb2, discovery_pb2, management_pb2, mcp_pb2, offload_pb2
 from workspaced_server.api import answers
@@ -21,6 +20,7 @@ from workspaced_server.mcps import failures
 from workspaced_server.mcps.failures import McpFailure
 from workspaced_server.mcps.mcps import Mcps
 from workspaced_server.principal import Scope, current
+from workspaced_server.tools.values import struct_of
 from workspaced_server.workspaces.mcp_rules import check_mcp
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def _prompt(mcp: str, item: types.Prompt) -> mcp_pb2.McpPrompt:
         ],
     )
     if item.meta:
-        ParseDict(dict(item.meta), message.metadata)
+        message.metadata.CopyFrom(struct_of(dict(item.meta)))
     return message
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -134,30 +134,39 @@ class Mcps:
         return [item.name for item in (await self._declared(handle, pair)).mcps]
 
     async def tools(
-        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None, patient: bool = False
+        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
     ) -> tuple[list[McpTool], list[mcp_pb2.McpError]]:
-        """The tools of each server, or of ``only`` one, in the order of declaration, and what is missing and why.
-
-        A listing gives up on a server that takes long, so that it costs its time once; a caller who is ``patient``,
-        since it is about to call a tool, waits as long as it can.
-        """
+        """The tools of each server, or of ``only`` one, in the order of declaration, and what is missing and why."""
         declared = _chosen(await self._declared(handle, pair), only)
-        known: dict[str, list[types.Tool]] = {}
-        for item in declared:
-            instance = self._instances.find(InstanceKey(handle.key, pair, item.name))
-            if instance is not None and instance.declaration.identity == item.identity and survey.remembers(instance):
-                assert instance.about is not None
-                known[item.name] = list(instance.about.tools)
+        known = {item.name: tools for item in declared if (tools := self._remembered(handle, pair, item)) is not None}
         asked = [item for item in declared if item.name not in known]
-        found = await self._survey.ask(handle, pair, asked, wait, survey.read_tools, patient=patient)
+        found = await self._survey.ask(handle, pair, asked, wait, survey.read_tools)
         errors = [answer.error for answer in found if answer.error is not None]
         known |= {answer.declaration.name: answer.value for answer in found if answer.error is None}
-        return [
-            McpTool(item.name, tool)
-            for item in declared
-            for tool in known.get(item.name, ())
-            if allows(item.mcp, tool.name)
-        ], errors
+        return [tool for item in declared for tool in _allowed(item, known.get(item.name, ()))], errors
+
+    async def tools_of(self, handle: Handle, pair: Pair, mcp: str, *, wait: float | None = None) -> list[McpTool]:
+        """The tools of one server, for a caller who is about to call one: a listing gives up on a server that has been
+        starting for long, this waits as long as the caller can.
+
+        Raises NOT_FOUND, MCP_NOT_FOUND; UNAVAILABLE, MCP_UNAVAILABLE; RESOURCE_EXHAUSTED, QUOTA_EXCEEDED;
+        FAILED_PRECONDITION, MCP_SECRETS_UNREADABLE.
+        """
+        (item,) = _chosen(await self._declared(handle, pair), mcp)
+        known = self._remembered(handle, pair, item)
+        if known is None:
+            (found,) = await self._survey.ask(handle, pair, [item], wait, survey.read_tools, patient=True)
+            if found.cause is not None:
+                raise found.cause
+            known = found.value
+        return list(_allowed(item, known))
+
+    def _remembered(self, handle: Handle, pair: Pair, item: Declaration) -> Sequence[types.Tool] | None:
+        instance = self._instances.find(InstanceKey(handle.key, pair, item.name))
+        if instance is None or instance.declaration.identity != item.identity or not survey.remembers(instance):
+            return None
+        assert instance.about is not None
+        return instance.about.tools
 
     async def resources(
         self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
@@ -349,6 +358,10 @@ class Mcps:
             raise failures.unavailable(name, failure, max(0.0, instance.retry_after)) from failure
         instance.worked()
         return result
+
+
+def _allowed(item: Declaration, tools: Iterable[types.Tool]) -> Iterator[McpTool]:
+    return (McpTool(item.name, tool) for tool in tools if allows(item.mcp, tool.name))
 
 
 def _chosen(declared: Declared, only: str) -> list[Declaration]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workspaced.v1 import mcp_pb2
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.guest.channel import ChannelLost
+from workspaced_server.mcps import failures
 from workspaced_server.mcps.declarations import Declaration
 from workspaced_server.mcps.failures import McpFailure
 from workspaced_server.mcps.instance import Instance, InstanceKey
@@ -29,15 +30,18 @@ Read = Callable[["Connection"], Awaitable[Any]]
 # What an instance offered when it was closed for idleness is told for so long without starting it again.
 _REMEMBERED_SECONDS = 600.0
 _FOR_EVER = 365 * 86_400.0
+# Who waited in vain for a server that goes on may ask again after so long.
+_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What asking one server gave: a value, or why there is none."""
+    """What asking one server gave: a value, or why there is none, as lists tell it and as a call does."""
 
     declaration: Declaration
     value: Any = None
     error: mcp_pb2.McpError | None = None
+    cause: WorkspacedError | None = None
 
 
 class Survey:
@@ -83,25 +87,26 @@ class Survey:
         patient: bool,
     ) -> Found:
         if item.problem is not None:
-            return Found(item, error=unreadable(item, item.problem))
+            return Found(item, error=unreadable(item, item.problem), cause=item.problem)
         key = InstanceKey(handle.key, pair, item.name)
         instance = self._instances.get(key, item, self._owner_of(handle.key))
         patience = self._patience(instance, wait, patient)
         if patience <= 0:
-            return Found(item, error=_error(item.name, "MCP_TIMEOUT", _waiting(instance)))
+            return _late(item, instance)
         try:
             async with asyncio.timeout(patience), self._instances.use(instance, place) as connection:
                 value = await read(connection)
                 instance.learn()
                 return Found(item, value)
         except TimeoutError:
-            return Found(item, error=_error(item.name, "MCP_TIMEOUT", _waiting(instance)))
+            return _late(item, instance)
         except McpFailure as failure:
-            return Found(item, error=failure.to_message(item.name, time_us=now_us(), attempts=1))
+            cause = failures.unavailable(item.name, failure, max(0.0, instance.retry_after))
+            return Found(item, error=failure.to_message(item.name, time_us=now_us(), attempts=1), cause=cause)
         except WorkspacedError as error:
             if error.reason == "MCP_UNAVAILABLE" and instance.failure is not None:
-                return Found(item, error=instance.error())
-            return Found(item, error=_error(item.name, error.reason, error.message))
+                return Found(item, error=instance.error(), cause=error)
+            return Found(item, error=_error(item.name, error.reason, error.message), cause=error)
 
     def _patience(self, instance: Instance, wait: float | None, patient: bool) -> float:
         """For how long a listing waits for this server: less than the caller does, and not again and again."""
@@ -163,6 +168,12 @@ def _error(name: str, reason: str, message: str) -> mcp_pb2.McpError:
 
 def unreadable(item: Declaration, problem: WorkspacedError) -> mcp_pb2.McpError:
     return _error(item.name, problem.reason, problem.message)
+
+
+def _late(item: Declaration, instance: Instance) -> Found:
+    failure = McpFailure("MCP_TIMEOUT", _waiting(instance))
+    cause = failures.unavailable(item.name, failure, _AGAIN_SECONDS)
+    return Found(item, error=_error(item.name, failure.reason, failure.message), cause=cause)
 
 
 def _waiting(instance: Instance) -> str:

@@ -7,10 +7,15 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from workspaced_server.errors import Code, WorkspacedError
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
+
+
+_log = structlog.stdlib.get_logger("workspaced.mcps")
 
 
 class Vault:
@@ -49,6 +54,7 @@ class Vault:
             except FileNotFoundError:
                 raise unreadable("needs a key file that the server has lost") from None
             except (OSError, ValueError) as error:
+                _log.error("the key file of MCP secrets cannot be used", path=str(self.path), cause=str(error))
                 raise unreadable("needs a key file that the server cannot use") from error
         return self._keys
 

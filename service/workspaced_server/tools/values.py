@@ -7,6 +7,9 @@ from typing import Any
 
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
+# Of a number that no double holds, which becomes its text.
+_MAX_DIGITS = 400
+
 
 def object_of(struct: Struct) -> dict[str, Any]:
     """The Python value of a Struct; numbers without a fraction become integers, as they were before the transport."""
@@ -44,7 +47,10 @@ def protobuf_value(value: Any) -> Value:
         case bool():
             return Value(bool_value=value)
         case int() | float():
-            return Value(number_value=float(value))
+            try:
+                return Value(number_value=float(value))
+            except OverflowError:
+                return Value(string_value=str(value)[:_MAX_DIGITS])
         case dict():
             return Value(struct_value=struct_of(value))
         case list() | tuple():
