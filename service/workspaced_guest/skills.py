@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from contextlib import contextmanager, suppress
 
@@ -17,6 +16,7 @@ from .archive import FILE, Limits, below, entries_of, expand, walk
 from .content import CHUNK_BYTES, hash_parameter, new_hash
 from .copying import Copier
 from .fault import Fault, from_os_error, invalid
+from .front import front_of
 from .rename import rename_exclusively
 from .staging import OPEN_DIRECTORY, Staging, exchange, sweep, sync_tree
 from .stream import blocking
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _SEED = ".seed"
 _FILE = "SKILL.md"
 MAX_FILE_BYTES = 1024 * 1024
-MAX_FRONT_BYTES = 32 * 1024
 # Of one listing: directories, bytes of front matter, and about how many bytes one MESSAGE has.
 _MAX_DIRECTORIES = 2000
 _MAX_FRONTS_BYTES = 2 * 1024 * 1024
@@ -43,7 +42,6 @@ _MESSAGE_BYTES = 16 * 1024
 _MAX_FILES = 1000
 _MAX_PATHS_BYTES = 512 * 1024
 _ATTEMPTS = 5
-_FRONT = re.compile(rb"(?:\xef\xbb\xbf)?\s*-{3,}[ \t]*\r?\n(.*?)^-{3,}[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 
 
 def list_skills(guest: Guest, stream: BlockingStream, params: Params) -> Params:
@@ -309,14 +307,6 @@ def _head(descriptor: int, size: int) -> bytes:
         parts.append(data)
         size -= len(data)
     return b"".join(parts)
-
-
-def front_of(content: bytes) -> bytes | None:
-    """What is between the first two lines of dashes."""
-    head = content[:MAX_FRONT_BYTES]
-    found = _FRONT.match(head)
-    # A cut may look like the end of a line.
-    return None if found is None or (found.end() == len(head) < len(content)) else found.group(1)
 
 
 def _files(stream: BlockingStream, skill: int) -> tuple[list[Params], bool]:

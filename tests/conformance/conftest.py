@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import workspaced
 from tests.conformance.backends import BACKENDS, BackendUnderTest
 from tests.support.server import ServerProcess
+from tests.support.skill_client import SkillClient
 
 Make = Callable[..., Awaitable[workspaced.Workspace]]
 
@@ -79,3 +81,14 @@ async def make(client: workspaced.Client, backend: BackendUnderTest) -> AsyncIte
 async def ws(make: Make) -> workspaced.Workspace:
     """A new workspace."""
     return await make()
+
+
+@pytest.fixture
+async def channel(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(server.address, [("grpc.max_receive_message_length", 8 << 20)]) as opened:
+        yield opened
+
+
+@pytest.fixture
+def skills(ws: workspaced.Workspace, channel: grpc.aio.Channel) -> SkillClient:
+    return SkillClient(channel, ws.id)

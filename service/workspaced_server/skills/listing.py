@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from workspaced_guest.front import MAX_FRONT_BYTES
 from workspaced_server.guest import answers
 from workspaced_server.skills.frontmatter import FrontMatter, FrontMatterInvalid, folded, parse
 
 MAX_FILE_BYTES = 1024 * 1024
-MAX_FRONT_BYTES = 32 * 1024
 _MAX_DIRECTORY_BYTES = 200
 _TOO_LARGE = "SKILL.md is larger than 1 MiB"
 _SHA256 = re.compile(r"[0-9a-f]{64}")

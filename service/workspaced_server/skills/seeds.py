@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from workspaced.v1.workspace_pb2 import WorkspaceSpec
-from workspaced_guest.skills import front_of
+from workspaced_guest.front import front_of
 from workspaced_server.errors import Code, FieldViolation, WorkspacedError, invalid
 from workspaced_server.skills.frontmatter import FrontMatterInvalid, folded, parse
 
