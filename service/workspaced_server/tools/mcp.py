@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from workspaced.v1 import mcp_pb2, tool_pb2
-from workspaced_server.errors import Code, WorkspacedError
+from workspaced_server.errors import WorkspacedError
 from workspaced_server.partitions import Pair
 from workspaced_server.tools.names import ServerNames, server_names
 from workspaced_server.tools.outcome import Call, Outcome, failed, interrupted, text_block
@@ -43,8 +43,10 @@ class Mcps(Protocol):
     async def names(self, handle: Handle, pair: Pair) -> list[str]: ...
 
     async def tools(
-        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None, patient: bool = False
+        self, handle: Handle, pair: Pair, only: str = "", *, wait: float | None = None
     ) -> tuple[list[Any], list[mcp_pb2.McpError]]: ...
+
+    async def tools_of(self, handle: Handle, pair: Pair, mcp: str, *, wait: float | None = None) -> list[Any]: ...
 
     async def call(
         self,
@@ -103,27 +105,22 @@ async def list_tools(
 
 
 async def find(mcps: Mcps, handle: Handle, pair: Pair, name: str, wait: float | None) -> NamedTool | None:
-    """The tool of that name; asks only servers that it can be of. Raises WorkspacedError MCP_UNAVAILABLE when one of
-    them does not say.
+    """The tool of that name; asks only servers that it can be of. Raises what the first of them that does not say
+    raises: WorkspacedError MCP_UNAVAILABLE, QUOTA_EXCEEDED, MCP_SECRETS_UNREADABLE.
     """
     names = server_names(tuple(await mcps.names(handle, pair)))
-    missing: list[mcp_pb2.McpError] = []
+    failure: WorkspacedError | None = None
     for server in names.candidates(name):
-        found, errors = await mcps.tools(handle, pair, server, wait=wait, patient=True)
-        missing += errors
+        try:
+            found = await mcps.tools_of(handle, pair, server, wait=wait)
+        except WorkspacedError as error:
+            failure = failure or error
+            continue
         for tool in _named(names, found):
             if tool.name == name:
                 return tool
-    if missing:
-        error = missing[0]
-        raise WorkspacedError(
-            Code.UNAVAILABLE,
-            "MCP_UNAVAILABLE",
-            f"MCP server {error.mcp!r} is not usable: {error.message}",
-            {"mcp": error.mcp, "mcp_reason": error.reason},
-            retry_after=1.0,
-            resource=("mcp", error.mcp),
-        )
+    if failure is not None:
+        raise failure
     return None
 
 

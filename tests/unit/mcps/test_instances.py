@@ -72,9 +72,27 @@ async def test_a_call_waits_for_a_start_that_listings_gave_up(start: Start, hand
         assert tools == []
         assert error.reason == "MCP_TIMEOUT"
         assert "has been starting" in error.message
-    tools, errors = await mcps.tools(handle, PAIR, "m", wait=20, patient=True)
-    assert errors == []
-    assert "echo" in [item.tool.name for item in tools]
+    assert "echo" in [item.tool.name for item in await mcps.tools_of(handle, PAIR, "m", wait=20)]
+
+
+async def test_what_a_call_is_told_of_a_server_that_has_no_tools_to_call(start: Start, handle: Handle) -> None:
+    mcps = await start(max_instances_per_owner=1)
+    handle = with_defaults(handle, quick("m"), quick("n"), stdio("crashed", "exits", program=HOSTILE))
+    assert await mcps.tools_of(handle, PAIR, "m")
+    for name, code, reason_ in (
+        ("n", Code.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED"),
+        ("other", Code.NOT_FOUND, "MCP_NOT_FOUND"),
+    ):
+        with pytest.raises(WorkspacedError) as caught:
+            await mcps.tools_of(handle, PAIR, name)
+        assert (caught.value.code, caught.value.reason) == (code, reason_)
+    await mcps.purge(handle, PAIR)
+    for _ in range(2):
+        with pytest.raises(WorkspacedError) as caught:
+            await mcps.tools_of(handle, PAIR, "crashed")
+        assert (caught.value.code, caught.value.reason) == (Code.UNAVAILABLE, "MCP_UNAVAILABLE")
+        assert caught.value.metadata["mcp_reason"] == "MCP_START_FAILED"
+        assert "no licence" in caught.value.metadata["stderr_tail"]
 
 
 async def test_a_server_that_lists_no_more_costs_its_time_once(
