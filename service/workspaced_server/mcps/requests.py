@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -50,6 +51,9 @@ async def call_tool(
     )
     try:
         result = await connection.request(sent)
+        # What came before the answer was handed to tasks, which may not have had their turn yet.
+        for _ in range(2):
+            await asyncio.sleep(0)
     except MCPError as error:
         raise failures.request_failed(name, error.message, error.code) from error
     except ValidationError as error:
