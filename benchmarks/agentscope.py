@@ -14,7 +14,6 @@ import anyio
 from tests.support.real_parts import agentscope_python
 
 IMAGE = "workspaced-test:agentscope"
-ECHO_SERVER = Path(__file__).parent / "echo_server.py"
 _PROGRAM = Path(__file__).parent / "agentscope_program.py"
 
 
@@ -47,7 +46,7 @@ async def agentscope(scratch: Path, *, docker: bool = False) -> AsyncIterator[Ag
     directory, log = scratch / "agentscope", scratch / "agentscope.log"
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            agentscope_python(), "-I", _PROGRAM, directory, ECHO_SERVER,
+            agentscope_python(), "-I", _PROGRAM, directory,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
         )  # fmt: skip
     try:

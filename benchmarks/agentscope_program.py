@@ -21,7 +21,7 @@ from agentscope.message import UserMsg
 from agentscope.workspace import DockerWorkspace, LocalWorkspace
 from agentscope.workspace._docker._make_dockerfile import prepare_build_context
 
-ECHO = "/workspace/echo_server.py"
+SERVER = "/workspace/server.py"
 
 
 async def timed(work: Awaitable[Any]) -> float:
@@ -29,6 +29,14 @@ async def timed(work: Awaitable[Any]) -> float:
     began = time.perf_counter()
     await work
     return time.perf_counter() - began
+
+
+async def prepared(workspace: DockerWorkspace, server: str) -> MCPClient:
+    """The declaration of a server whose program, a file here, is put into the workspace."""
+    program = await asyncio.to_thread(Path(server).read_bytes)
+    await workspace.get_backend().write_file(SERVER, program)
+    config = StdioMCPConfig(command="/usr/bin/python3", args=[SERVER])
+    return MCPClient(name="echo", is_stateful=True, mcp_config=config)
 
 
 class TimedWorkspace(DockerWorkspace):  # type: ignore[misc]  # its package is not where types are checked
@@ -43,9 +51,8 @@ class TimedWorkspace(DockerWorkspace):  # type: ignore[misc]  # its package is n
 class Program:
     """One workspace in Docker and one in a directory, each open from its first use on."""
 
-    def __init__(self, directory: Path, echo_server: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.echo_server = echo_server.read_bytes()
         self.opened: list[DockerWorkspace | LocalWorkspace] = []
         self.docker: TimedWorkspace | None = None
         self.local: LocalWorkspace | None = None
@@ -57,18 +64,21 @@ class Program:
         shutil.rmtree(context)
         return {"tag": tag}
 
-    async def mcp_ready(self) -> dict[str, object]:
+    async def mcp_ready(self, server: str) -> dict[str, object]:
         """A first MCP server in a new sandbox: the gateway, then the server in it."""
-        workspace = await self._sandbox()
+        workspace = TimedWorkspace()
+        await workspace.initialize()
         try:
-            return {"seconds": workspace.gateway_seconds + await timed(workspace.add_mcp(self._echo()))}
+            client = await prepared(workspace, server)
+            return {"seconds": workspace.gateway_seconds + await timed(workspace.add_mcp(client))}
         finally:
             await workspace.close()
 
-    async def mcp_call(self) -> dict[str, object]:
+    async def mcp_call(self, server: str) -> dict[str, object]:
         """A call of a tool."""
         if self.tool is None:
-            client = await (await self._docker()).add_mcp(self._echo())
+            workspace = await self._docker()
+            client = await workspace.add_mcp(await prepared(workspace, server))
             [self.tool] = await client.list_tools()
         chunk: list[Any] = []
 
@@ -124,7 +134,8 @@ class Program:
 
     async def _docker(self) -> TimedWorkspace:
         if self.docker is None:
-            self.docker = await self._sandbox()
+            self.docker = TimedWorkspace()
+            await self.docker.initialize()
             self.opened.append(self.docker)
         return self.docker
 
@@ -135,19 +146,9 @@ class Program:
             self.opened.append(self.local)
         return self.local
 
-    async def _sandbox(self) -> TimedWorkspace:
-        workspace = TimedWorkspace()
-        await workspace.initialize()
-        await workspace.get_backend().write_file(ECHO, self.echo_server)
-        return workspace
-
-    def _echo(self) -> MCPClient:
-        config = StdioMCPConfig(command="/usr/bin/python3", args=[ECHO])
-        return MCPClient(name="echo", is_stateful=True, mcp_config=config)
-
 
 async def main() -> None:
-    program = Program(Path(sys.argv[1]), Path(sys.argv[2]))
+    program = Program(Path(sys.argv[1]))
     try:
         while line := await asyncio.to_thread(sys.stdin.readline):
             job = json.loads(line)

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from benchmarks.agentscope import ECHO_SERVER, agentscope
+from benchmarks.agentscope import agentscope
 from benchmarks.measure import Row, interleaved, medians, quartiles
 from benchmarks.world import World
 from tests.support.real_parts import AGENTS_IMAGE
 
-COMMAND = ["/usr/bin/python3", ECHO_SERVER.name]
-BARE = StdioServerParameters(command=sys.executable, args=[str(ECHO_SERVER)])
+ECHO_SERVER = Path(__file__).parent / "echo_server.py"
+LIGHT_SERVER = Path(__file__).parent / "light_server.py"
+COMMAND = ["/usr/bin/python3", "server.py"]
+
+
+def bare(server: Path) -> StdioServerParameters:
+    """The server on the host."""
+    return StdioServerParameters(command=sys.executable, args=[str(server)])
 
 
 async def call(world: World) -> Row:
     """A call of an stdio server in a container; with the bare SDK on the host; through AgentScope's container."""
     workspace = await world.client.initialize(backend="docker", image=AGENTS_IMAGE, workspace_id="mcp-call")
     try:
-        await workspace.files.write(ECHO_SERVER.name, ECHO_SERVER.read_bytes())
+        await workspace.files.write("server.py", ECHO_SERVER.read_bytes())
         await workspace.mcps.add("echo", stdio=COMMAND)
         async with (
-            stdio_client(BARE) as (receiving, sending),
+            stdio_client(bare(ECHO_SERVER)) as (receiving, sending),
             ClientSession(receiving, sending) as session,
             agentscope(world.scratch, docker=True) as peer,
         ):
@@ -33,13 +40,13 @@ async def call(world: World) -> Row:
             async def ours() -> None:
                 assert (await workspace.tools.call("mcp__echo__echo", {"text": "hello"})).text == "hello"
 
-            async def bare() -> None:
+            async def by_sdk() -> None:
                 assert not (await session.call_tool("echo", {"text": "hello"})).is_error
 
             async def theirs() -> float:
-                return await peer.seconds("mcp_call")
+                return await peer.seconds("mcp_call", server=str(ECHO_SERVER))
 
-            samples = {"workspaced": ours, "mcp SDK on the host": bare, "AgentScope": theirs}
+            samples = {"workspaced": ours, "mcp SDK on the host": by_sdk, "AgentScope": theirs}
             taken = await interleaved(samples, rounds=30, block=5)
     finally:
         await workspace.delete()
@@ -59,25 +66,28 @@ async def first_ready(world: World) -> Row:
     async def ours() -> float:
         workspace = await world.client.initialize(backend="docker", image=AGENTS_IMAGE)
         try:
-            await workspace.files.write(ECHO_SERVER.name, ECHO_SERVER.read_bytes())
+            await workspace.files.write("server.py", LIGHT_SERVER.read_bytes())
             began = time.perf_counter()
             await workspace.mcps.add("echo", stdio=COMMAND)
             return time.perf_counter() - began
         finally:
             await workspace.delete()
 
-    async def bare() -> float:
+    async def by_itself() -> float:
         began = time.perf_counter()
-        async with stdio_client(BARE) as (receiving, sending), ClientSession(receiving, sending) as session:
+        async with (
+            stdio_client(bare(LIGHT_SERVER)) as (receiving, sending),
+            ClientSession(receiving, sending) as session,
+        ):
             await session.initialize()
             return time.perf_counter() - began
 
     async with agentscope(world.scratch, docker=True) as peer:
 
         async def theirs() -> float:
-            return await peer.seconds("mcp_ready")
+            return await peer.seconds("mcp_ready", server=str(LIGHT_SERVER))
 
-        samples = {"workspaced": ours, "the server's own start": bare, "AgentScope": theirs}
+        samples = {"workspaced": ours, "the server's own start": by_itself, "AgentScope": theirs}
         taken = await interleaved(samples, rounds=7, warmup=1, pause=0.5)
     middle = medians(taken, 1000)
     mine = middle.pop("workspaced")
