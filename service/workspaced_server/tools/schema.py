@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import functools
 import json
+import math
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 _MAX_PROBLEMS: Final = 20
-_MAX_REFERENCES: Final = 10_000
-_KEPT_CHARACTERS: Final = 65_536
+# Of the processor, for one check of an input, and once for that of a schema: nobody else is served meanwhile.
+_MAX_SECONDS: Final = 0.1
+_MAX_SCHEMA_SECONDS: Final = 0.25
+_MAX_SCHEMA_CHARACTERS: Final = 65_536
+# Of arrays: longer ones are not looked into, and each item is compared with each other one for `uniqueItems`.
+_MAX_ITEMS: Final = 5_000
+_MAX_UNIQUE_ITEMS: Final = 100
 _SHOWN_CHARACTERS: Final = 120
+_MAX_SHOWN: Final = 50
 
 
 class _TooMuch(Exception):
@@ -24,39 +32,45 @@ class _TooMuch(Exception):
 def problems(schema: Mapping[str, Any], value: dict[str, Any]) -> list[str]:
     """What is wrong with `value`: path, rule, way out; the first 20, by path. Empty when it fits.
 
-    A schema that is none, or one that takes too much to check, objects to nothing.
+    A schema that is none, or one that takes too much to check, objects to nothing; it takes 0.1 s or a little more.
     """
     # Loaded when a tool is first called: an idle server does not need it.
     from referencing.exceptions import Unresolvable
 
-    text = json.dumps(schema)
-    validator = _validator(text) if len(text) <= _KEPT_CHARACTERS else _validator.__wrapped__(text)
-    if validator is None:
-        return []
-    _left[0] = _MAX_REFERENCES
+    odd = [f"{path}: must be a finite number" for path in _not_finite(value, "")]
+    if odd:
+        # JSON has none, and comparing them tells nothing.
+        return odd[:_MAX_PROBLEMS]
     try:
+        text = json.dumps(schema)
+        validator = _validator(text) if len(text) <= _MAX_SCHEMA_CHARACTERS else None
+        if validator is None:
+            return []
+        _ends[0] = time.thread_time() + _MAX_SECONDS
         found = sorted(validator.iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
-    except (Unresolvable, RecursionError, _TooMuch):
+    except (Unresolvable, RecursionError, ArithmeticError, _TooMuch):
         return []
     lines = list(dict.fromkeys(line for error in found for line in _explain(error)))
     return [*lines[:_MAX_PROBLEMS], "…"] if len(lines) > _MAX_PROBLEMS else lines
 
 
-# References that the present check may still follow; checks do not overlap.
-_left = [0]
+# When the present check has taken too much of the thread's time; checks do not overlap.
+_ends = [0.0]
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=128)
 def _validator(text: str) -> Any:
-    from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry
 
     schema = json.loads(text)
     kind = validator_for(schema)
+    rules = _bounded(validator_for(kind.META_SCHEMA, default=kind))(kind.META_SCHEMA)
+    _ends[0] = time.thread_time() + _MAX_SCHEMA_SECONDS
     try:
-        kind.check_schema(schema)
-    except (SchemaError, RecursionError):
+        if next(rules.iter_errors(schema), None) is not None:
+            return None
+    except (RecursionError, _TooMuch):
         return None
     return _bounded(kind)(schema, registry=Registry())
 
@@ -68,12 +82,13 @@ def _bounded(kind: Any) -> Any:
     def skip(*_: object) -> Iterator[Any]:
         return iter(())
 
-    def counted(check: Any) -> Any:
-        def run(validator: Any, reference: Any, instance: Any, schema: Any) -> Any:
-            _left[0] -= 1
-            if _left[0] < 0:
+    def bounded(check: Any, most: int) -> Any:
+        def run(validator: Any, rule: Any, instance: Any, schema: Any) -> Any:
+            if time.thread_time() > _ends[0]:
                 raise _TooMuch
-            return check(validator, reference, instance, schema)
+            if isinstance(instance, list) and len(instance) > most:
+                return iter(())
+            return check(validator, rule, instance, schema)
 
         return run
 
@@ -83,12 +98,26 @@ def _bounded(kind: Any) -> Any:
             return iter(())
         return kind.VALIDATORS["additionalProperties"](validator, allowed, instance, schema)
 
-    rules: dict[str, Any] = {"pattern": skip, "patternProperties": skip, "unevaluatedProperties": skip}
-    rules["additionalProperties"] = additional
-    for name in ("$ref", "$dynamicRef", "$recursiveRef"):
-        if name in kind.VALIDATORS:
-            rules[name] = counted(kind.VALIDATORS[name])
+    lengths = {"maxItems", "minItems", "type"}
+    rules: dict[str, Any] = {
+        name: bounded(check, 1 << 62 if name in lengths else _MAX_ITEMS) for name, check in kind.VALIDATORS.items()
+    }
+    rules |= {"pattern": skip, "patternProperties": skip, "unevaluatedProperties": skip}
+    rules["additionalProperties"] = bounded(additional, _MAX_ITEMS)
+    if "uniqueItems" in kind.VALIDATORS:
+        rules["uniqueItems"] = bounded(kind.VALIDATORS["uniqueItems"], _MAX_UNIQUE_ITEMS)
     return extend(kind, rules)  # type: ignore[no-untyped-call]
+
+
+def _not_finite(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _not_finite(item, _join(path, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _not_finite(item, _join(path, index))
 
 
 def _explain(error: Any) -> Iterator[str]:
@@ -104,13 +133,15 @@ def _explain(error: Any) -> Iterator[str]:
             known = schema.get("properties", {})
             for name in instance:
                 if name not in known:
-                    yield f"{_join(path, name)}: is not known; known are {', '.join(known) or 'none'}"
+                    names = ", ".join(list(known)[:_MAX_SHOWN]) + (", …" if len(known) > _MAX_SHOWN else "")
+                    yield f"{_join(path, name)}: is not known; known are {names or 'none'}"
             return
         case "type":
             wanted = limit if isinstance(limit, str) else " or ".join(limit)
             text = f"must be of type {wanted}, not {_show(instance)}"
         case "enum":
-            text = f"must be one of {', '.join(_show(value) for value in limit)}, not {_show(instance)}"
+            known = ", ".join(map(_show, limit[:_MAX_SHOWN])) + (", …" if len(limit) > _MAX_SHOWN else "")
+            text = f"must be one of {known}, not {_show(instance)}"
         case "minimum":
             text = f"must be at least {limit}, not {_show(instance)}"
         case "maximum":

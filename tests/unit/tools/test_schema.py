@@ -68,6 +68,43 @@ def test_a_hostile_schema_costs_nothing_and_objects_to_nothing(schema: dict[str,
     assert time.process_time() - started < 2
 
 
+def _nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"allOf": [schema] * 4}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (_nested(6), {}),
+        (_nested(9), {}),
+        ({"anyOf": [{"type": "string"}] * 10_000}, {}),
+        ({"properties": {"a": {"uniqueItems": True}}}, {"a": [{"n": n} for n in range(4000)]}),
+        ({"properties": {"a": {"items": {"enum": list(range(5000))}}}}, {"a": ["x"] * 4000}),
+        ({"properties": {"a": {"items": {"anyOf": [{"const": n} for n in range(300)]}}}}, {"a": list(range(300)) * 13}),
+        ({"properties": {"a": {"items": {}}}}, {"a": [0] * 300_000}),
+    ],
+)
+def test_no_check_holds_up_others(schema: dict[str, Any], value: dict[str, Any]) -> None:
+    started = time.process_time()
+    assert problems(schema, value) == []
+    assert time.process_time() - started < 2
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    value = {"timeout": float("nan"), "list": [1, {"a": float("inf")}]}
+    assert problems({}, value) == ["timeout: must be a finite number", "list.1.a: must be a finite number"]
+
+
+def test_long_lists_of_what_is_known_are_cut() -> None:
+    schema = {"properties": {f"p{n}": {"enum": list(range(60))} for n in range(60)}, "additionalProperties": False}
+    choice, extra = problems(schema, {"p1": "x", "q": 1})
+    assert choice.endswith('48, 49, …, not "x"')
+    assert extra.endswith("p48, p49, …")
+
+
 def test_an_older_draft_is_checked() -> None:
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
