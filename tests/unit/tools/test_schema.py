@@ -100,7 +100,7 @@ def test_numbers_that_are_none_are_refused() -> None:
 
 def test_long_lists_of_what_is_known_are_cut() -> None:
     schema = {"properties": {f"p{n}": {"enum": list(range(60))} for n in range(60)}, "additionalProperties": False}
-    choice, extra = problems(schema, {"p1": "x", "q": 1})
+    extra, choice = problems(schema, {"p1": "x", "q": 1})
     assert choice.endswith('48, 49, …, not "x"')
     assert extra.endswith("p48, p49, …")
 
