@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .output import visible
+
 if TYPE_CHECKING:
     import workspaced
 
@@ -23,12 +25,15 @@ INTERRUPTED = 130
 
 @dataclass
 class Failure(Exception):
-    """An error to be shown as it is. ``hint`` is the way out, ``details`` are for ``--json``."""
+    """An error to be shown as it is. ``hint`` is the way out, ``stderr`` the end of what a program wrote; ``details``
+    are for ``--json``.
+    """
 
     message: str
     hint: str = ""
     exit_code: int = FAILED
     details: dict[str, object] = field(default_factory=dict)
+    stderr: str = ""
 
     def __str__(self) -> str:
         return self.message
@@ -127,20 +132,22 @@ def _of_call(error: workspaced.WorkspacedError) -> Failure:
     details: dict[str, object] = {"code": error.code, "reason": error.reason, "metadata": dict(error.metadata)}
     if error.request_id:
         details["request_id"] = error.request_id
-    return Failure(message, hint, exit_code, details)
+    return Failure(message, hint, exit_code, details, error.metadata.get("stderr_tail", ""))
 
 
 def report(failure: Failure, *, as_json: bool) -> None:
-    """Say it on standard error: one line, or one JSON document."""
+    """Say it on standard error: one line, with what a program wrote below it, or one JSON document."""
     if as_json:
         error = {"message": failure.message, **failure.details, "hint": failure.hint, "exit_code": failure.exit_code}
         print(json.dumps({"error": error}, ensure_ascii=False), file=sys.stderr)
         return
-    message = " ".join(failure.message.split()).rstrip(".")
+    message = visible(" ".join(failure.message.split())).rstrip(".")
     hint = f". {failure.hint[:1].upper()}{failure.hint[1:]}." if failure.hint else ""
     if failure.hint.startswith("`"):
         hint = f". {failure.hint}."
     print(f"workspaced: {message}{hint}", file=sys.stderr)
+    for line in failure.stderr.splitlines():
+        print(f"    {visible(line)}".rstrip(), file=sys.stderr)
 
 
 def interrupted() -> int:

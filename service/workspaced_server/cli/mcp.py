@@ -10,7 +10,7 @@ from .agents import agent_option, session_option
 from .arguments import Command, ProgramCommand, parse_pair, parse_time, parse_variable
 from .failure import Failure
 from .names import workspace_names
-from .output import age
+from .output import age, visible
 from .session import Session
 from .tools import call as call_tool
 
@@ -104,7 +104,7 @@ def add(session: Session, /, workspace_id: str, name: str, program: tuple[str, .
         session.printer.document(info)
     else:
         session.printer.text(
-            f"{info.name}: {info.tool_count} tools of {info.server_name} {info.server_version}".rstrip()
+            visible(f"{info.name}: {info.tool_count} tools of {info.server_name} {info.server_version}".rstrip())
         )
 
 
