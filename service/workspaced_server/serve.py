@@ -22,6 +22,7 @@ from workspaced_server.workspaces.manager import Workspaces
 from workspaced_server.workspaces.registry import Registry, RegistryUnavailable
 from workspaced_server.workspaces.sweep import Sweep
 from workspaced_server.workspaces.tasks import Tasks
+from workspaced_server.workspaces.vault import Vault
 
 _log = structlog.stdlib.get_logger("workspaced.server")
 
@@ -160,7 +161,8 @@ async def _open_registry(config: Config) -> Registry:
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        return await Registry.open(config.database_url or config.registry_file)
+        vault = Vault(config.mcp.key_file or config.state_dir / "mcp.key")
+        return await Registry.open(config.database_url or config.registry_file, vault)
     except RegistryUnavailable as error:
         raise ConfigError(f"the registry cannot be opened: {error.detail}") from error
     except (SQLAlchemyError, OSError, ImportError) as error:

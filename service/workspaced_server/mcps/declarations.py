@@ -16,11 +16,11 @@ from sqlalchemy.exc import IntegrityError
 from workspaced.v1 import mcp_pb2, workspace_pb2
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.mcps import failures
-from workspaced_server.mcps.vault import Vault, unreadable
 from workspaced_server.partitions import Pair
 from workspaced_server.workspaces import spec
 from workspaced_server.workspaces.registry import Registry
 from workspaced_server.workspaces.tables import mcp_lists
+from workspaced_server.workspaces.vault import Vault, unreadable
 
 # Lists that are kept in memory, so that a call of a tool reads nothing from the registry.
 _CACHED = 1000

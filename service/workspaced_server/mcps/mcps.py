@@ -19,10 +19,10 @@ from workspaced_server.mcps.instance import Instance, InstanceKey, allows
 from workspaced_server.mcps.instances import Instances
 from workspaced_server.mcps.place import Handle, Place
 from workspaced_server.mcps.settings import McpSettings
-from workspaced_server.mcps.vault import Vault
 from workspaced_server.partitions import Pair
 from workspaced_server.principal import current
 from workspaced_server.workspaces.locks import KeyedLocks
+from workspaced_server.workspaces.vault import Vault
 
 if TYPE_CHECKING:
     import mcp_types as types

@@ -19,7 +19,9 @@ import sqlalchemy as sa
 
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.workspaces.record import Record, State
+from workspaced_server.workspaces.rows import Rows, SecretsUnreadable
 from workspaced_server.workspaces.tables import REVISION, properties, workspaces
+from workspaced_server.workspaces.vault import Vault
 
 T = TypeVar("T")
 _POSTGRES_THREADS = 4
@@ -55,16 +57,18 @@ class Registry:
     A write that has begun is finished even when its caller is cancelled, and is durable when the method returns.
     """
 
-    def __init__(self, engine: sa.Engine, threads: int) -> None:
+    def __init__(self, engine: sa.Engine, threads: int, vault: Vault | None = None) -> None:
         self._engine = engine
+        self._rows = Rows(vault)
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="registry")
         self._shared: deque[tuple[Callable[[sa.Connection], Any], Future[Any]]] = deque()
 
     @classmethod
-    async def open(cls, target: str | Path) -> Registry:
-        """Connect to a URL or an SQLite file, and bring the schema up to date.
+    async def open(cls, target: str | Path, vault: Vault | None = None) -> Registry:
+        """Connect to a URL or an SQLite file, and bring the schema up to date. ``vault`` encrypts specs with secrets.
 
-        Raises OSError, RegistryUnavailable or ``sqlalchemy.exc.SQLAlchemyError``.
+        Raises OSError, RegistryUnavailable, also when it lacks the key of what is encrypted, or
+        ``sqlalchemy.exc.SQLAlchemyError``.
         """
         if isinstance(target, Path):
             parsed = sa.URL.create("sqlite", database=str(target))
@@ -73,14 +77,15 @@ class Registry:
         if parsed.get_backend_name() == "sqlite":
             engine = sa.create_engine(parsed, poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False})
             sa.event.listen(engine, "connect", _configure_sqlite)
-            registry = cls(engine, 1)
+            registry = cls(engine, 1, vault)
             if parsed.database and parsed.database != ":memory:":
                 _create_private(Path(parsed.database))
         else:
             engine = sa.create_engine(parsed, pool_size=_POSTGRES_THREADS, max_overflow=0, pool_pre_ping=True)
-            registry = cls(engine, _POSTGRES_THREADS)
+            registry = cls(engine, _POSTGRES_THREADS, vault)
         try:
             await registry._run(registry._migrate)
+            await registry._run(registry._check_key)
         except BaseException:
             await registry.aclose()
             raise
@@ -173,13 +178,13 @@ class Registry:
                 # Two transactions would not see each other's rows; SQLite has one at a time.
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(record.owner))))
             rows = connection.execute(workspaces.select().where(workspaces.c.owner == record.owner)).mappings()
-            check([_record(row) for row in rows])
-        connection.execute(workspaces.insert().values(_row(record)))
+            check([self._rows.record(row) for row in rows])
+        connection.execute(workspaces.insert().values(self._rows.values(record)))
 
     async def update(self, record: Record) -> None:
         """Replace the record with this key."""
-        statement = workspaces.update().where(workspaces.c.key == record.key).values(_row(record))
-        await self._run(lambda: self._execute(statement))
+        changed = workspaces.update().where(workspaces.c.key == record.key)
+        await self._run(lambda: self._execute(changed.values(self._rows.values(record))))
 
     async def delete(self, key: str) -> None:
         """Remove the record with this key. Idempotent."""
@@ -265,7 +270,7 @@ class Registry:
     async def _select(self, statement: sa.Select[Any]) -> list[Record]:
         def read() -> list[Record]:
             with self._engine.connect() as connection:
-                return [_record(row) for row in connection.execute(statement).mappings()]
+                return [self._rows.record(row) for row in connection.execute(statement).mappings()]
 
         return await self._run(read)
 
@@ -285,6 +290,13 @@ class Registry:
                 found = secrets.token_hex(8)
                 connection.execute(properties.insert().values(name="installation_id", value=found))
             return str(found)
+
+    def _check_key(self) -> None:
+        """Whatever is encrypted must be readable: a server must not begin to serve with half of its workspaces."""
+        with self._engine.connect() as connection:
+            for row in connection.execute(workspaces.select()).mappings():
+                if self._rows.sealed(row):
+                    self._rows.record(row)
 
     def _migrate(self) -> None:
         present: object = None
@@ -323,6 +335,8 @@ async def _finished(future: asyncio.Future[T]) -> T:
 def _translated(work: Callable[[], T]) -> T:
     try:
         return work()
+    except SecretsUnreadable as error:
+        raise RegistryUnavailable(str(error)) from error
     except sa.exc.OperationalError as error:
         # Disk full, database locked or unreachable: nothing was changed, and the same call may succeed later.
         raise RegistryUnavailable(str(error.orig)) from error
@@ -370,37 +384,3 @@ def _restrict(query: Query, after: tuple[int, str] | None) -> sa.Select[Any]:
         later = sa.and_(c.create_time == after[0], c.key > after[1])
         statement = statement.where(sa.or_(c.create_time > after[0], later))
     return statement
-
-
-def _row(record: Record) -> dict[str, Any]:
-    return {
-        "key": record.key,
-        "owner": record.owner,
-        "workspace_id": record.workspace_id,
-        "backend": record.backend,
-        "state": record.state.name,
-        "state_reason": record.state_reason,
-        "spec": record.spec,
-        "requested": record.requested,
-        "token": record.token,
-        "labels": dict(record.labels),
-        "request_id": record.request_id,
-        "idle_seconds": record.idle_seconds,
-        "restore": record.restore.name if record.restore else "",
-        "disposable": record.disposable,
-        "ref": None if record.ref is None else dict(record.ref),
-        "workdir": record.workdir,
-        "persistent": record.persistent,
-        "sandbox_key": record.sandbox_key,
-        "create_time": record.create_time,
-        "update_time": record.update_time,
-        "last_used_time": record.last_used_time,
-        "revision": record.revision,
-    }
-
-
-def _record(row: sa.RowMapping) -> Record:
-    values = dict(row)
-    values["state"] = State[values["state"]]
-    values["restore"] = State[values["restore"]] if values["restore"] else None
-    return Record(**values)

@@ -157,6 +157,17 @@ def disk_bytes(record: Record) -> int:
     return pb.WorkspaceSpec.FromString(record.spec).resources.disk_bytes
 
 
+def has_secrets(message: Message) -> bool:
+    """Whether a field that the contract calls secret is set."""
+    for field, value in message.ListFields():
+        if field.GetOptions().Extensions[options_pb2.secret]:
+            return True
+        nested = field.message_type is not None and not _is_map(field)
+        if nested and any(has_secrets(item) for item in (value if field.is_repeated else [value])):
+            return True
+    return False
+
+
 def redact(message: Message) -> None:
     """Replace the value of every field that the contract calls secret, in place."""
     for field, value in message.ListFields():
