@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.workspaces.record import Record, State
 from workspaced_server.workspaces.rows import Rows, SecretsUnreadable
-from workspaced_server.workspaces.tables import REVISION, properties, workspaces
+from workspaced_server.workspaces.tables import REVISION, metadata, properties, version, workspaces
 from workspaced_server.workspaces.vault import Vault
 
 T = TypeVar("T")
@@ -299,23 +299,30 @@ class Registry:
                     self._rows.record(row)
 
     def _migrate(self) -> None:
-        present: object = None
         with self._engine.begin() as connection:
-            if sa.inspect(connection).has_table("alembic_version"):
-                present = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
-                if present == REVISION:
-                    return
-            from alembic import command, config
-            from alembic.util import CommandError
+            if not sa.inspect(connection).has_table(version.name):
+                # As the migrations would leave it; alembic would take 12 MB that most servers never need again.
+                metadata.create_all(connection)
+                connection.execute(version.insert().values(version_num=REVISION))
+                return
+            present = connection.execute(sa.select(version.c.version_num)).scalar()
+            if present != REVISION:
+                upgrade(connection, present)
 
-            settings = config.Config()
-            settings.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-            settings.attributes["connection"] = connection
-            try:
-                command.upgrade(settings, "head")
-            except CommandError as error:
-                # The registry of a newer server: this one cannot know what its tables mean.
-                raise RegistryUnavailable(f"a newer server has written it (its schema is {present})") from error
+
+def upgrade(connection: sa.Connection, present: object) -> None:
+    """Run the migrations that an older registry lacks. Raises RegistryUnavailable for one of a newer server."""
+    from alembic import command, config
+    from alembic.util import CommandError
+
+    settings = config.Config()
+    settings.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    settings.attributes["connection"] = connection
+    try:
+        command.upgrade(settings, "head")
+    except CommandError as error:
+        # This server cannot know what its tables mean.
+        raise RegistryUnavailable(f"a newer server has written it (its schema is {present})") from error
 
 
 async def _finished(future: asyncio.Future[T]) -> T:

@@ -9,6 +9,11 @@ metadata = sa.MetaData()
 REVISION = "0003"
 """The newest migration. A database that is at it needs no migration, and alembic is not even imported."""
 
+version = sa.Table(
+    "alembic_version", metadata, sa.Column("version_num", sa.String(32), primary_key=True, nullable=False)
+)
+"""Where alembic keeps the newest migration that was run."""
+
 workspaces = sa.Table(
     "workspaces",
     metadata,
