@@ -13,10 +13,10 @@ from typing import Self
 import anyio
 import httpx2
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from workspaced_server.mcps.failures import McpFailure
+from workspaced_server.mcps.messages import message_of
 from workspaced_server.mcps.pace import Pace
 
 _HEADERS = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -62,7 +62,7 @@ class SseReader:
                 event = await anext(self._events)
                 if event.event == "message" and event.data:
                     self._pace.taken()
-                    return SessionMessage(jsonrpc_message_adapter.validate_json(event.data, by_name=False))
+                    return SessionMessage(message_of(event.data.encode("utf-8", "replace")))
             except StopAsyncIteration:
                 self.failure = McpFailure("MCP_CRASHED", "it closed the connection")
             except ValidationError:

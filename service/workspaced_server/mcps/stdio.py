@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
+from mcp_types import JSONRPCNotification
 from pydantic import ValidationError
 
 from workspaced_guest import wire
 from workspaced_server.errors import WorkspacedError
 from workspaced_server.guest.channel import ChannelLost
 from workspaced_server.mcps.failures import McpFailure, tail
+from workspaced_server.mcps.messages import message_of
 from workspaced_server.mcps.pace import Pace
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class PipeReader:
             return None
         self._pace.taken()
         try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = message_of(line)
         except ValidationError:
             self.noise = self.noise or line[:_EXCERPT]
             self._noisy += 1
