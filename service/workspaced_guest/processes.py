@@ -188,7 +188,8 @@ def _start(guest: Guest, stream: Stream, params: Params) -> None:
     if process is None:
         most = read.optional_integer(params, "max_running", 0)
         if most is not None and guest.processes.running >= most:
-            raise Fault("RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "no more processes may run", limit=most)
+            message = "the owner's quota of running processes is used up: end one first"
+            raise Fault("RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", message, limit=most)
         process = guest.processes.start(process_id, spec, fingerprint, labels)
     answer = {"started": process.describe(), "existing": existing}
     if attach is None:
