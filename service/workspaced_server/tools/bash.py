@@ -47,7 +47,8 @@ async def bash(call: Call) -> Outcome:
         spec.timeout.FromNanoseconds(int(call.input["timeout"] * 1e9))
     shell = await _shell(call.handle)
     if shell:
-        spec.argv.args.extend((shell, "-c", call.input["command"]))
+        # A command line that begins with a dash is no option.
+        spec.argv.args.extend((shell, "-c", "--", call.input["command"]))
     else:
         spec.shell_command = call.input["command"]
     params = await start_params(call.handle, process_id, spec, block=not background, attach=not background)

@@ -19,6 +19,7 @@ async def test_bash(caller: Caller) -> None:
     assert await say("Bash", command="true") == "[exit code 0]"
     assert await say("Bash", command="printf x; exit 3") == "!x\n[exit code 3]"
     assert await say("Bash", command="kill -KILL $$") == "![killed by KILL]"
+    assert (await say("Bash", command="-l; exit 0")).endswith("-l: command not found\n[exit code 0]")
     assert await say("Bash", command="echo a; sleep 60", timeout=0.3) == "!a\n[stopped after 0.3 s: the time was up]"
     assert await say("Bash", command=r"printf 'caf\303\251 \377'") == "café \ufffd\n[exit code 0]"
     assert await say("Bash", command="sleep 300 & echo $! > pid; echo on") == (
