@@ -71,7 +71,7 @@ def not_added(mcp: str, failure: McpFailure) -> WorkspacedError:
     text, resource = f"MCP server {mcp!r} was not added: {failure.message}", ("mcp", mcp)
     match failure.reason:
         case "MCP_TIMEOUT":
-            return timed_out(mcp, failure.message)
+            return WorkspacedError(Code.DEADLINE_EXCEEDED, "MCP_TIMEOUT", text, metadata, resource=resource)
         case "MCP_CONNECT_FAILED":
             return WorkspacedError(Code.FAILED_PRECONDITION, "MCP_CONNECT_FAILED", text, metadata, resource=resource)
         case "MCP_PROTOCOL_ERROR":

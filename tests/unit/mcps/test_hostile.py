@@ -69,6 +69,7 @@ async def test_one_that_never_answers_ends_by_its_call_timeout(mcps: Mcps, handl
         await mcps.add(handle, PAIR, mcp)
     assert (caught.value.code, caught.value.reason) == (Code.DEADLINE_EXCEEDED, "MCP_TIMEOUT")
     assert ("'Server is ready.'" in caught.value.message) == (way == "chatty")
+    assert caught.value.metadata.get("stderr_tail") == ("sulking" if way == "silent" else None)
     assert time.monotonic() - began < 8
     await none_runs(handle)
 
