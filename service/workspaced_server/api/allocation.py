@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
@@ -42,6 +43,7 @@ class AllocationServicer:
     ) -> pb.AcquireWorkspaceResponse:
         """The workspace of the key, READY, with a new lease."""
         key = _key(request)
+        _check_template(request.template, self._workspaces.settings.templates)
         duration = _duration(request.lease_duration) if request.HasField("lease_duration") else None
         name = request.template or request.spec.template or DEFAULT_TEMPLATE
         requested = wanted(name, self._workspaces.settings.templates)
@@ -101,6 +103,14 @@ def _key(request: pb.AcquireWorkspaceRequest) -> dict[str, str]:
         key = {"session": pair.session_id or "", **key}
     found.check()
     return key
+
+
+def _check_template(template: str, templates: Mapping[str, object]) -> None:
+    """Raises WorkspacedError."""
+    found = Violations()
+    known = not template or template == DEFAULT_TEMPLATE or template in templates
+    found.require(known, "template", f"there is no template {template[:64]!r} in the server's configuration")
+    found.check()
 
 
 def _digest(key: dict[str, str]) -> str:

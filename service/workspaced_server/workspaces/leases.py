@@ -59,15 +59,15 @@ class Leases:
         """
         lease = self._leases.get(lease_id)
         if lease is None or lease.owner != owner or lease.expire_time <= now_us():
-            text = "there is no such lease, or it has expired: acquire the workspace again"
-            raise WorkspacedError(Code.NOT_FOUND, "LEASE_NOT_FOUND", text, {"lease_id": lease_id[:128]})
+            raise _not_found(lease_id)
         length = lease.duration if duration is None else duration
         renewed = replace(lease, duration=length, expire_time=now_us() + length)
         statement = table.update().where(table.c.lease_id == lease_id)
         values = {"duration": length, "expire_time": renewed.expire_time}
         await self._registry.share(lambda connection: connection.execute(statement.values(values)))
-        if lease_id in self._leases:
-            self._leases[lease_id] = renewed
+        if lease_id not in self._leases:
+            raise _not_found(lease_id)  # released, or its workspace was deleted, meanwhile
+        self._leases[lease_id] = renewed
         return renewed
 
     async def release(self, owner: str, lease_id: str) -> Lease | None:
@@ -117,3 +117,8 @@ class Leases:
             of_workspace.discard(lease.lease_id)
             if not of_workspace:
                 self._of_workspace.pop(lease.workspace_key, None)
+
+
+def _not_found(lease_id: str) -> WorkspacedError:
+    text = "there is no such lease, or it has expired: acquire the workspace again"
+    return WorkspacedError(Code.NOT_FOUND, "LEASE_NOT_FOUND", text, {"lease_id": lease_id[:128]})

@@ -34,10 +34,16 @@ _log = structlog.stdlib.get_logger("workspaced.pools")
 
 
 def wanted(template: str, templates: Mapping[str, pb.WorkspaceSpec]) -> pb.WorkspaceSpec:
-    """The spec that asks for a template."""
-    if template == DEFAULT_TEMPLATE and template not in templates:
-        return pb.WorkspaceSpec()
-    return pb.WorkspaceSpec(template=template)
+    """The spec that asks for a template. Who acquires a workspace comes back to it, so it keeps its files unless the
+    template says otherwise.
+    """
+    configured = templates.get(template)
+    asked = pb.WorkspaceSpec()
+    if configured is not None or template != DEFAULT_TEMPLATE:
+        asked.template = template
+    if configured is None or not configured.persistence:
+        asked.persistence = pb.PERSISTENCE_PERSISTENT
+    return asked
 
 
 class Pools:

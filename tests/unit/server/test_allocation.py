@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from tests.support.fake_driver import refused
-from tests.unit.server.conftest import Harness
+from tests.unit.server.conftest import Harness, slow_writes
 from tests.unit.server.test_calls import Served, fails, serving
 from tests.unit.server.test_housekeeping import let_idle, state
 from workspaced.v1 import lifecycle_pb2 as pb
@@ -21,7 +21,7 @@ from workspaced_server import principal
 from workspaced_server.api.auth import new_token
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.workspaces.expiry import Housekeeping
-from workspaced_server.workspaces.pools import POOL
+from workspaced_server.workspaces.pools import POOL, wanted
 from workspaced_server.workspaces.record import State, now_us
 from workspaced_server.workspaces.registry import Query
 from workspaced_server.workspaces.settings import PoolSettings
@@ -35,6 +35,7 @@ PER_USER, PER_AGENT, PER_SESSION = (
     pb.ALLOCATION_POLICY_PER_SESSION,
 )
 FAST_IMAGE = wpb.WorkspaceSpec(image="fast")
+DEFAULT = wanted("default", {})
 
 
 def request(policy: Any = PER_SESSION, user: str = "u", agent: str = "a", session: str = "s", **more: Any) -> Any:
@@ -73,6 +74,17 @@ async def test_acquiring_again_is_the_same_workspace_with_another_lease(tmp_path
         assert found["ErrorInfo"].metadata["fields"] == "image"
 
 
+async def test_an_acquired_workspace_keeps_its_files_unless_told_otherwise(tmp_path: Path) -> None:
+    async with serving(tmp_path, flags={"workspaces.templates": {"short": {"persistence": "ephemeral"}}}) as served:
+        kept = await served.stub.AcquireWorkspace(request())
+        assert kept.workspace.spec.persistence == wpb.PERSISTENCE_PERSISTENT
+        short = await served.stub.AcquireWorkspace(request(user="v", template="short"))
+        assert short.workspace.spec.persistence == wpb.PERSISTENCE_EPHEMERAL
+        told = wpb.WorkspaceSpec(persistence=wpb.PERSISTENCE_EPHEMERAL)
+        own = await served.stub.AcquireWorkspace(request(user="w", spec=told))
+        assert own.workspace.spec.persistence == wpb.PERSISTENCE_EPHEMERAL
+
+
 async def test_many_at_once_are_one_provisioning(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         answers = await asyncio.gather(*(served.stub.AcquireWorkspace(request()) for _ in range(20)))
@@ -91,7 +103,8 @@ async def test_many_at_once_are_one_provisioning(tmp_path: Path) -> None:
         (pb.AcquireWorkspaceRequest(policy=PER_USER, user_id="../u"), ["user_id"]),
         (request(lease_duration=Duration(seconds=3601)), ["lease_duration"]),
         (request(lease_duration=Duration()), ["lease_duration"]),
-        (request(template="no such"), ["spec.template"]),
+        (request(template="no such"), ["template"]),
+        (request(spec=wpb.WorkspaceSpec(template="no such")), ["spec.template"]),
         (request(template="one", spec=wpb.WorkspaceSpec(template="other")), ["spec.template"]),
     ],
 )
@@ -188,7 +201,7 @@ async def test_a_workspace_from_a_pool_is_ready_without_provisioning(harness: Ha
     provisioned = harness.driver.calls.count("provision")
     assert provisioned == 2
     harness.driver.hold["provision"] = asyncio.Event()
-    made = await harness.workspaces.initialize(wpb.WorkspaceSpec(), workspace_id="mine")
+    made = await harness.workspaces.initialize(DEFAULT, workspace_id="mine")
     assert made.created
     assert made.snapshot.record.owner == "local"
     assert made.snapshot.record.state is State.READY
@@ -201,7 +214,7 @@ async def test_a_workspace_from_a_pool_is_ready_without_provisioning(harness: Ha
     harness.driver.hold.clear()
     # It lives on as any other: closed, opened again, never swept, and deleted with its sandbox.
     await harness.workspaces.close("mine")
-    await harness.workspaces.initialize(wpb.WorkspaceSpec(), workspace_id="mine")
+    await harness.workspaces.initialize(DEFAULT, workspace_id="mine")
     assert await Sweep(harness.workspaces).once() == []
     workspaces = await harness.restart(pools={})
     async with workspaces.use("mine") as handle:
@@ -214,7 +227,7 @@ async def test_a_workspace_from_a_pool_is_ready_without_provisioning(harness: Ha
 async def test_a_pool_is_filled_again_and_ages(harness: Harness) -> None:
     filling = await filled(harness, 2)
     for number in range(3):
-        await harness.workspaces.initialize(wpb.WorkspaceSpec(), workspace_id=f"w{number}")
+        await harness.workspaces.initialize(DEFAULT, workspace_id=f"w{number}")
     async with asyncio.timeout(20):
         await pooled(harness, 2)
     for spare in harness.workspaces.entries.owned_by(POOL.name):
@@ -233,7 +246,7 @@ async def test_a_dead_spare_is_not_handed_out(harness: Harness) -> None:
     filling.cancel()
     (spare,) = harness.workspaces.entries.owned_by(POOL.name)
     harness.driver.sandboxes[spare.record.key].frozen = True
-    made = await harness.workspaces.initialize(wpb.WorkspaceSpec(), workspace_id="mine")
+    made = await harness.workspaces.initialize(DEFAULT, workspace_id="mine")
     assert made.snapshot.record.state is State.READY
     assert not harness.driver.sandboxes[spare.record.key].frozen
     assert harness.driver.calls.count("provision") == 2
@@ -277,7 +290,7 @@ async def test_a_crash_while_a_spare_is_handed_out_loses_nothing(harness: Harnes
     (spare,) = harness.workspaces.entries.owned_by(POOL.name)
     assert spare.channel is not None
     await spare.channel.drop()
-    making = asyncio.create_task(harness.workspaces.initialize(wpb.WorkspaceSpec(), workspace_id="mine"))
+    making = asyncio.create_task(harness.workspaces.initialize(DEFAULT, workspace_id="mine"))
     async with asyncio.timeout(10):
         await reached.wait()
     harness.driver.hold.clear()
@@ -322,3 +335,18 @@ async def test_the_processes_of_an_owner_add_up(harness: Harness) -> None:
     workspaces = await harness.restart(max_processes_per_owner=0)
     async with workspaces.use("a") as handle:
         assert await handle.process_room() is None
+
+
+async def test_a_lease_that_is_released_while_it_is_renewed_is_not_given(harness: Harness) -> None:
+    made = await harness.workspaces.initialize(wpb.WorkspaceSpec(), workspace_id="a")
+    lease = await harness.workspaces.leases.grant("local", made.snapshot.record.key, "a", 3600 * 1_000_000)
+    with slow_writes(harness.registry) as (begun, write):
+        renewing = asyncio.create_task(harness.workspaces.leases.renew("local", lease.lease_id, None))
+        await begun.wait()
+        releasing = asyncio.create_task(harness.workspaces.leases.release("local", lease.lease_id))
+        harness.workspaces.leases._leases.pop(lease.lease_id)
+        write.set()
+        with pytest.raises(WorkspacedError) as caught:
+            await renewing
+        assert caught.value.reason == "LEASE_NOT_FOUND"
+        await releasing

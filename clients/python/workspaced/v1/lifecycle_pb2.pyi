@@ -590,7 +590,7 @@ class AcquireWorkspaceRequest(_message.Message):
     session_id: _builtins.str
     """Session; required by PER_SESSION."""
     template: _builtins.str
-    """Template in the server's configuration. Empty: `default`."""
+    """Template in the server's configuration. Empty: `default`, which always exists. The workspace is PERSISTENT unless the template or `spec` says otherwise."""
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration:
         """Length of the lease. Absent: 60 s. At most an hour."""
