@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification
+from mcp_types import INTERNAL_ERROR, JSONRPCNotification
 from pydantic import ValidationError
 
 from workspaced_guest import wire
@@ -33,6 +35,12 @@ _TELL_SECONDS = 0.05
 # After the end of its standard input a server has so long to end by itself; then it is stopped.
 _GOODBYE_SECONDS = 1.0
 _EXCERPT = 120
+# A line that is too long is read to its end, up to so many times the limit, and so much of both of its ends is kept.
+_MAX_SKIPPED = 16
+_END_BYTES = 512
+# Where an answer says which request it answers: at the beginning, or at the end, depending on the server's SDK.
+_HEAD = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,18})\s*,\s*"(?:result|error)"')
+_END = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,18})\s*\}\s*$')
 _TAIL_BYTES = 8192
 _TAIL_SECONDS = 2.0
 _EXIT_SECONDS = 1.0
@@ -55,6 +63,8 @@ class PipeReader:
         self._parts: list[bytes] = []  # of a line whose end has not come
         self._size = 0
         self._lines: deque[bytes] = deque()
+        self._skipped = 0  # bytes of a line that is too long, of which only both ends are kept
+        self._ends = (b"", b"")
         self._noisy = 0
         self._pace = Pace()
 
@@ -108,19 +118,57 @@ class PipeReader:
         if not isinstance(item, bytes) or not item:
             self.failure = McpFailure("MCP_CRASHED", "it closed its standard output")
             return
+        if self._skipped:
+            item = self._skip(item)
+            if not item:
+                return
         first, *rest = item.split(b"\n")
         self._parts.append(first)
         self._size += len(first)
         if rest:
-            self._lines.append(b"".join(self._parts))
-            self._lines.extend(rest[:-1])
+            for line in (b"".join(self._parts), *rest[:-1]):
+                if len(line) <= self._limit:
+                    self._lines.append(line)
+                elif self.failure is None:
+                    self._refuse(line[:_END_BYTES], line[-_END_BYTES:])
             self._parts = [rest[-1]]
             self._size = len(rest[-1])
-        if self._size > self._limit or (rest and len(self._lines[0]) > self._limit):
-            self._lines.clear()
-            self._parts.clear()
-            text = f"it wrote a line of more than {self._limit} bytes"
-            self.failure = McpFailure("MCP_PROTOCOL_ERROR", text)
+        if self._size > self._limit:
+            long = b"".join(self._parts)
+            self._parts, self._size = [], 0
+            if self._limit < self._max_bytes:
+                self._too_long()
+            else:
+                self._skipped, self._ends = len(long), (long[:_END_BYTES], long[-_END_BYTES:])
+
+    def _skip(self, item: bytes) -> bytes:
+        """Drop what belongs to a line that is too long; returns what follows it."""
+        part, newline, following = item.partition(b"\n")
+        self._skipped += len(part)
+        self._ends = (self._ends[0], (self._ends[1] + part[-_END_BYTES:])[-_END_BYTES:])
+        if newline:
+            self._skipped = 0
+            self._refuse(*self._ends)
+        elif self._skipped > _MAX_SKIPPED * self._max_bytes:
+            self._too_long()
+        return following
+
+    def _refuse(self, head: bytes, end: bytes) -> None:
+        """Let a line that is too long fail the request that it answers, and no other; without one the session ends."""
+        refusal = (
+            None
+            if self._limit < self._max_bytes
+            else answer_to(head, end, f"the server's answer has more than {self._max_bytes} bytes")
+        )
+        if refusal is None:
+            self._too_long()
+        else:
+            self._lines.append(refusal)
+
+    def _too_long(self) -> None:
+        self._lines.clear()
+        text = f"it wrote a line of more than {self._limit} bytes"
+        self.failure = McpFailure("MCP_PROTOCOL_ERROR", text)
 
     def _parse(self, line: bytes) -> SessionMessage | None:
         if not line.strip():
@@ -129,6 +177,9 @@ class PipeReader:
         try:
             message = message_of(line)
         except ValidationError:
+            refusal = answer_to(line[:_END_BYTES], line[-_END_BYTES:], "the server's answer cannot be read")
+            if refusal is not None:
+                return SessionMessage(message_of(refusal))
             self.noise = self.noise or line[:_EXCERPT]
             self._noisy += 1
             if self._noisy >= _MAX_NOISE_LINES:
@@ -206,6 +257,15 @@ class PipeWriter:
         finally:
             self._waiting -= 1
             self._unread -= len(data)
+
+
+def answer_to(head: bytes, end: bytes, message: str) -> bytes | None:
+    """An error in the place of an answer of which only both ends are known; None when it answers no request."""
+    found = _HEAD.match(head) or (_END.search(end) if b'"method"' not in head else None)
+    if found is None:
+        return None
+    error = {"code": INTERNAL_ERROR, "message": message}
+    return json.dumps({"jsonrpc": "2.0", "id": int(found[1]), "error": error}).encode()
 
 
 def excerpt(data: bytes) -> str:

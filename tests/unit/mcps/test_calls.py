@@ -188,3 +188,15 @@ async def test_prompts(mcps: Mcps, handle: Handle) -> None:
         with pytest.raises(WorkspacedError) as caught:
             await mcps.get_prompt(handle, PAIR, "m", name, {})
         assert caught.value.reason == reason
+
+
+async def test_an_answer_that_is_too_large_ends_nothing(start: Start, handle: Handle) -> None:
+    mcps = await start(max_message_bytes=2 << 20)
+    await mcps.add(handle, PAIR, stdio("m"))
+    assert await call(mcps, handle, "counter") == "1"
+    for _ in range(2):
+        with pytest.raises(WorkspacedError) as caught:
+            await mcps.call(handle, PAIR, "m", "big", {"size": 3_000_000})
+        assert "2097152 bytes" in caught.value.message
+        assert caught.value.code is not Code.UNAVAILABLE
+    assert await call(mcps, handle, "counter") == "2"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification, JSONRPCRequest
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
 from workspaced_server.mcps.failures import McpFailure, redact, tail
 from workspaced_server.mcps.stdio import PipeReader, PipeWriter
@@ -128,3 +129,54 @@ def test_tails_and_secrets() -> None:
     assert tail(long).startswith("line ")
     assert len(tail(b"\xff" * 10_000).encode()) <= 4096
     assert redact("a hush-hush b", ["hush", "hush-hush", "a"]) == "a [redacted] b"
+
+
+def answer(number: int, size: int, *, last: bool) -> bytes:
+    """An answer as Python servers write it, with the id first, or as JavaScript ones do, with the id last."""
+    result = b'"result":{"text":"' + b"x" * size + b'"}'
+    head = b'"jsonrpc":"2.0","id":%d' % number
+    return b"{" + (result + b"," + head if last else head + b"," + result) + b"}\n"
+
+
+@settings(max_examples=60, deadline=None)
+@given(cuts=st.lists(st.integers(1, 9000), max_size=30), last=st.booleans())
+def test_an_answer_that_is_too_long_fails_its_own_request_only(cuts: list[int], last: bool) -> None:
+    data = answer(1, 10, last=last) + answer(2, 5000, last=last) + answer(3, 10, last=last) + answer(4, 2000, last=last)
+    bounds = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[start:end] for start, end in pairwise(bounds)]
+
+    async def collect() -> list[tuple[Any, str]]:
+        reader = PipeReader(Script(*pieces), 1000)  # type: ignore[arg-type]
+        found = []
+        async for item in reader:
+            assert isinstance(item, SessionMessage)
+            found.append((item.message.id, type(item.message).__name__))  # type: ignore[union-attr]
+        return found
+
+    assert asyncio.run(collect()) == [
+        (1, "JSONRPCResponse"), (2, "JSONRPCError"), (3, "JSONRPCResponse"), (4, "JSONRPCError"),
+    ]  # fmt: skip
+
+
+async def test_a_line_without_end_is_not_read_for_ever() -> None:
+    numbers, failure = await read(line(1), *[b"y" * 1000] * 20, line(2), limit=1000)
+    assert numbers == [1]
+    assert failure.reason == "MCP_PROTOCOL_ERROR"
+
+
+@pytest.mark.parametrize(
+    "damage", [b'{"jsonrpc":"2.0","id":7,"result":{"a":tru}}\n', b'{"result":{,"jsonrpc":"2.0","id":7}\n']
+)
+async def test_an_answer_that_cannot_be_read_fails_its_request(damage: bytes) -> None:
+    reader = PipeReader(Script(damage, line(1)), 1000)  # type: ignore[arg-type]
+    first = await anext(reader)
+    assert isinstance(first, SessionMessage)
+    assert isinstance(first.message, JSONRPCError)
+    assert first.message.id == 7
+    assert "cannot be read" in first.message.error.message
+
+
+async def test_what_the_server_asks_is_no_answer() -> None:
+    asked = b'{"method":"ping","params":{,"jsonrpc":"2.0","id":7}\n'
+    numbers, _ = await read(asked, line(1))
+    assert numbers == [1]

@@ -128,7 +128,8 @@ class ManagementServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PurgeSession(self, request, context):
-        """Removes what one session of one agent leaves behind: its MCP servers with their instances, its contexts and its tool results. Data files stay, since sessions share them.
+        """Removes what one session of one agent leaves behind: its MCP servers with their instances, its contexts and its tool results. Data files stay, since sessions share them,
+        and so do processes that its tools have left running in the background: they belong to the workspace.
         Calls of the session that still run end with ABORTED, SESSION_PURGED. Idempotent: an unknown session is OK. When it fails half-way, call it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -69,7 +69,8 @@ class ManagementServiceStub:
     Idempotent with `allow_missing`; without it an unknown name is NOT_FOUND, SKILL_NOT_FOUND.
     """
     PurgeSession: _grpc.UnaryUnaryMultiCallable[_management_pb2.PurgeSessionRequest, _management_pb2.PurgeSessionResponse]
-    """Removes what one session of one agent leaves behind: its MCP servers with their instances, its contexts and its tool results. Data files stay, since sessions share them.
+    """Removes what one session of one agent leaves behind: its MCP servers with their instances, its contexts and its tool results. Data files stay, since sessions share them,
+    and so do processes that its tools have left running in the background: they belong to the workspace.
     Calls of the session that still run end with ABORTED, SESSION_PURGED. Idempotent: an unknown session is OK. When it fails half-way, call it again.
     """
     PurgeAgent: _grpc.UnaryUnaryMultiCallable[_management_pb2.PurgeAgentRequest, _management_pb2.PurgeAgentResponse]
@@ -118,7 +119,8 @@ class ManagementServiceAsyncStub(ManagementServiceStub):
     Idempotent with `allow_missing`; without it an unknown name is NOT_FOUND, SKILL_NOT_FOUND.
     """
     PurgeSession: _aio.UnaryUnaryMultiCallable[_management_pb2.PurgeSessionRequest, _management_pb2.PurgeSessionResponse]  # type: ignore[assignment]
-    """Removes what one session of one agent leaves behind: its MCP servers with their instances, its contexts and its tool results. Data files stay, since sessions share them.
+    """Removes what one session of one agent leaves behind: its MCP servers with their instances, its contexts and its tool results. Data files stay, since sessions share them,
+    and so do processes that its tools have left running in the background: they belong to the workspace.
     Calls of the session that still run end with ABORTED, SESSION_PURGED. Idempotent: an unknown session is OK. When it fails half-way, call it again.
     """
     PurgeAgent: _aio.UnaryUnaryMultiCallable[_management_pb2.PurgeAgentRequest, _management_pb2.PurgeAgentResponse]  # type: ignore[assignment]
@@ -194,7 +196,8 @@ class ManagementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _management_pb2.PurgeSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_management_pb2.PurgeSessionResponse, _abc.Awaitable[_management_pb2.PurgeSessionResponse]]:
-        """Removes what one session of one agent leaves behind: its MCP servers with their instances, its contexts and its tool results. Data files stay, since sessions share them.
+        """Removes what one session of one agent leaves behind: its MCP servers with their instances, its contexts and its tool results. Data files stay, since sessions share them,
+        and so do processes that its tools have left running in the background: they belong to the workspace.
         Calls of the session that still run end with ABORTED, SESSION_PURGED. Idempotent: an unknown session is OK. When it fails half-way, call it again.
         """
 
