@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import zlib
 from collections.abc import Iterator
 
@@ -17,6 +18,13 @@ SEED_VARIABLE = "WORKSPACED_TEST_SEED"
 # How fast a busy machine makes up an example says nothing about the code.
 settings.register_profile("workspaced", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("workspaced")
+
+
+def pytest_configure() -> None:
+    """Programs that tests start on a terminal hear Ctrl-C, also when a shell started the tests in the background."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

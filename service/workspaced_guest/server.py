@@ -126,6 +126,7 @@ def run(guest: Guest, listener: Listener, lock: int, ready: Callable[[], None]) 
     """The rest of a guest's life."""
     guest.listener = listener
     guest.lock = lock
+    _stop_ignoring()
     for number in (signal.SIGTERM, signal.SIGINT):
         guest.loop.on_signal(number, lambda: _stop_by_signal(guest))
     guest.loop.on_signal(signal.SIGHUP, lambda: None)
@@ -135,6 +136,14 @@ def run(guest: Guest, listener: Listener, lock: int, ready: Callable[[], None]) 
     listener.close()
     _unlink(guest.configuration.socket)
     os.close(lock)
+
+
+def _stop_ignoring() -> None:
+    # A shell lets what it starts in the background ignore signals, and programs would inherit that from the guest.
+    pythons = (signal.SIGPIPE, signal.SIGXFSZ)  # which every child gets back by itself
+    for number in signal.valid_signals():
+        if number not in pythons and signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def listen(path: str) -> socket.socket:
