@@ -175,9 +175,9 @@ def test_signal_and_wait(client: GuestClient) -> None:
     waiting = client.open("process.wait", {"process_id": "s"})
     assert client.call("process.signal", {"process_id": "s", "signal": "USR1", "scope": "leader"}) == {"signaled": 1}
     assert waiting.result()["exit"]["code"] == 7
-    for signal in ("NONSENSE", "_DFL", "BLOCK"):
+    for name in ("NONSENSE", "_DFL", "BLOCK"):
         with pytest.raises(GuestError) as caught:
-            client.call("process.signal", {"process_id": "s", "signal": signal})
+            client.call("process.signal", {"process_id": "s", "signal": name})
         assert caught.value.reason == "ARGUMENT_INVALID"
 
 
