@@ -350,3 +350,19 @@ async def test_a_lease_that_is_released_while_it_is_renewed_is_not_given(harness
             await renewing
         assert caught.value.reason == "LEASE_NOT_FOUND"
         await releasing
+
+
+async def test_a_slow_start_delays_nobody_else(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await acquired(served, user="warm")
+        held = served.driver.hold["provision"] = asyncio.Event()
+        reached = served.driver.reached["provision"] = asyncio.Event()
+        slow = asyncio.ensure_future(acquired(served, user="slow"))
+        await reached.wait()
+        served.driver.hold.clear()
+        async with asyncio.timeout(10):
+            await acquired(served, user="warm")
+            await acquired(served, user="new")
+        assert not slow.done()
+        held.set()
+        await slow
