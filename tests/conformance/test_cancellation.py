@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -77,10 +78,12 @@ async def listing(ws: workspaced.Workspace) -> None:
 
 
 async def small_files(ws: workspaced.Workspace) -> None:
-    await ws.files.mkdir("d", exist_ok=True)
-    await ws.files.move("d", "e", overwrite=True)
-    await ws.files.stat("e")
-    await ws.files.remove("e", recursive=True)
+    # Names of its own: what was cancelled before may still take effect.
+    name = uuid.uuid4().hex
+    await ws.files.mkdir(name, exist_ok=True)
+    await ws.files.move(name, f"{name}-moved", overwrite=True)
+    await ws.files.stat(f"{name}-moved")
+    await ws.files.remove(f"{name}-moved", recursive=True)
 
 
 async def lifecycle(ws: workspaced.Workspace) -> None:
