@@ -79,7 +79,7 @@ async def listing(ws: workspaced.Workspace) -> None:
 
 async def small_files(ws: workspaced.Workspace) -> None:
     # Names of its own: what was cancelled before may still take effect.
-    name = uuid.uuid4().hex
+    name = f"small-{uuid.uuid4().hex}"
     await ws.files.mkdir(name, exist_ok=True)
     await ws.files.move(name, f"{name}-moved", overwrite=True)
     await ws.files.stat(f"{name}-moved")
@@ -97,7 +97,7 @@ CALLS: list[Callable[[workspaced.Workspace], Awaitable[None]]] = [
 ]  # fmt: skip
 
 STATE = (
-    "ls /proc/$PPID/fd | wc -l; ls /proc/$PPID/task | wc -l; ls -A; "
+    "rm -rf small-*; ls /proc/$PPID/fd | wc -l; ls /proc/$PPID/task | wc -l; ls -A; "
     "pgrep -f 'sleep 471[4]|head -c 500000[0]' || echo none"
 )
 
@@ -121,8 +121,6 @@ async def test_cancelled_anywhere(
             await call(ws)
     await ws.files.remove("scratch", allow_missing=True)
     await ws.files.remove("copy", allow_missing=True)
-    for name in ("d", "e"):
-        await ws.files.remove(name, recursive=True, allow_missing=True)
     with anyio.move_on_after(20):
         while (after := (await ws.run(STATE)).stdout) != before or open_descriptors(server.pid) > descriptors:
             await anyio.sleep(0.1)
