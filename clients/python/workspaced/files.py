@@ -8,16 +8,17 @@ import os
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 
 from . import errors
 from .backoff import Backoff
-from .connection import Connection, ended
+from .connection import Connection
 from .file_codec import packed
 from .file_content import Content, Data, PathContent, content_of
 from .file_info import FileChange, FileInfo, WatchOverflow, WatchReady
-from .first_status import FirstStatus
+from .first_status import upload
 from .spec import new_id
 from .stream import Stream
 from .v1 import file_pb2
@@ -312,26 +313,18 @@ class Files:
         progress: Transferred | None,
     ) -> file_pb2.WriteFileResponse:
         call = self._connection.file_calls.write(metadata=self._connection.metadata)
-        status = FirstStatus(call)
-        try:
-            try:
-                await call.write(file_pb2.WriteFileRequest(header=header))
-                if chunks is not None:
-                    async for chunk in chunks:
-                        await call.write(packed(chunk))
-                        done += len(chunk)
-                        if progress is not None:
-                            progress(done, size)
-                await call.done_writing()
-            except asyncio.InvalidStateError:
-                pass  # the server has answered already; the answer says why
-            await ended(call)
-            response: file_pb2.WriteFileResponse = await call
-        except grpc.aio.AioRpcError as error:
-            raise await status.error(error) from None
-        finally:
-            call.cancel()
-        self._connection.answered = True
+
+        async def requests() -> AsyncGenerator[Any, None]:
+            nonlocal done
+            yield file_pb2.WriteFileRequest(header=header)
+            if chunks is not None:
+                async for chunk in chunks:
+                    yield packed(chunk)
+                    done += len(chunk)
+                    if progress is not None:
+                        progress(done, size)
+
+        response: file_pb2.WriteFileResponse = await upload(self._connection, call, requests())
         return response
 
 

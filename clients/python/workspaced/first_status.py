@@ -7,12 +7,14 @@ the status that has arrived just before. So it is taken down at the moment when 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
 
 from . import errors
+from .connection import Connection, ended
 
 T = TypeVar("T")
 
@@ -57,3 +59,27 @@ def _now(coroutine: Coroutine[Any, Any, T]) -> T | None:
         return value
     coroutine.close()
     return None
+
+
+async def upload(connection: Connection, call: Any, requests: AsyncGenerator[Any, None]) -> Any:
+    """Send the requests of a client stream, and return its answer. Raises :class:`WorkspacedError`.
+
+    Cancellation cancels the call on the server too, and so does an error of ``requests``.
+    """
+    status = FirstStatus(call)
+    try:
+        try:
+            async with aclosing(requests):
+                async for request in requests:
+                    await call.write(request)
+            await call.done_writing()
+        except asyncio.InvalidStateError:
+            pass  # the server has answered already; the answer says why
+        await ended(call)
+        response = await call
+    except grpc.aio.AioRpcError as error:
+        raise await status.error(error) from None
+    finally:
+        call.cancel()
+    connection.answered = True
+    return response

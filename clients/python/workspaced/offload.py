@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import Any, Literal
 import grpc
 
 from . import errors
-from .connection import Connection, ended
+from .connection import Connection
 from .content import (
     DataBlock,
     Message,
@@ -24,7 +23,7 @@ from .content import (
     result_to_proto,
 )
 from .file_content import Data, content_of
-from .first_status import FirstStatus
+from .first_status import upload
 from .info import when
 from .spec import new_id
 from .stream import Stream
@@ -114,22 +113,13 @@ class Offload:
         timeout: float | None,
     ) -> str:
         call = self._connection.offload.OffloadContext(metadata=self._connection.metadata, timeout=timeout)
-        status = FirstStatus(call)
-        try:
-            try:
-                await call.write(offload_pb2.OffloadContextRequest(start=start))
-                async for message in messages:
-                    await call.write(offload_pb2.OffloadContextRequest(message=message))
-                await call.done_writing()
-            except asyncio.InvalidStateError:
-                pass  # the server has answered already; the answer says why
-            await ended(call)
-            response: offload_pb2.OffloadContextResponse = await call
-        except grpc.aio.AioRpcError as error:
-            raise await status.error(error) from None
-        finally:
-            call.cancel()
-        self._connection.answered = True
+
+        async def requests() -> AsyncGenerator[offload_pb2.OffloadContextRequest, None]:
+            yield offload_pb2.OffloadContextRequest(start=start)
+            async for message in messages:
+                yield offload_pb2.OffloadContextRequest(message=message)
+
+        response: offload_pb2.OffloadContextResponse = await upload(self._connection, call, requests())
         return response.offload.path
 
     async def tool_result(self, session_id: str, result: ResultLike, *, request_id: str = "") -> str:
@@ -155,22 +145,13 @@ class Offload:
             workspace_id=self._workspace_id, media_type=media_type, sha256=sha256, name=name
         )
         call = self._connection.offload.OffloadData(metadata=self._connection.metadata)
-        status = FirstStatus(call)
-        try:
-            try:
-                await call.write(offload_pb2.OffloadDataRequest(start=start))
-                async for chunk in content.chunks(0):
-                    await call.write(offload_pb2.OffloadDataRequest(chunk=chunk))
-                await call.done_writing()
-            except asyncio.InvalidStateError:
-                pass  # the server has answered already; the answer says why
-            await ended(call)
-            response: offload_pb2.OffloadDataResponse = await call
-        except grpc.aio.AioRpcError as error:
-            raise await status.error(error) from None
-        finally:
-            call.cancel()
-        self._connection.answered = True
+
+        async def requests() -> AsyncGenerator[offload_pb2.OffloadDataRequest, None]:
+            yield offload_pb2.OffloadDataRequest(start=start)
+            async for chunk in content.chunks(0):
+                yield offload_pb2.OffloadDataRequest(chunk=chunk)
+
+        response: offload_pb2.OffloadDataResponse = await upload(self._connection, call, requests())
         return data_from_proto(response.data)
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:

@@ -6,18 +6,16 @@ import asyncio
 import io
 import os
 import tarfile
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import grpc
-
-from .connection import Connection, ended
+from .connection import Connection
 from .content import plain
 from .file_content import BytesContent, Content, PathContent
-from .first_status import FirstStatus
+from .first_status import upload
 from .info import when
 from .v1 import discovery_pb2, management_pb2, skill_pb2
 
@@ -101,22 +99,13 @@ class Skills:
             max_expanded_bytes=max_expanded_bytes,
         )  # fmt: skip
         call = self._connection.management.AddSkill(metadata=self._connection.metadata, timeout=timeout)
-        status = FirstStatus(call)
-        try:
-            try:
-                await call.write(management_pb2.AddSkillRequest(start=start))
-                async for chunk in content.chunks(0):
-                    await call.write(management_pb2.AddSkillRequest(chunk=chunk))
-                await call.done_writing()
-            except asyncio.InvalidStateError:
-                pass  # the server has answered already; the answer says why
-            await ended(call)
-            response: management_pb2.AddSkillResponse = await call
-        except grpc.aio.AioRpcError as error:
-            raise await status.error(error) from None
-        finally:
-            call.cancel()
-        self._connection.answered = True
+
+        async def requests() -> AsyncGenerator[management_pb2.AddSkillRequest, None]:
+            yield management_pb2.AddSkillRequest(start=start)
+            async for chunk in content.chunks(0):
+                yield management_pb2.AddSkillRequest(chunk=chunk)
+
+        response: management_pb2.AddSkillResponse = await upload(self._connection, call, requests())
         return SkillInfo.from_proto(response.skill)
 
     async def get(self, name: str, *, agent_id: str | None = None) -> SkillDetail:
