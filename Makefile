@@ -48,7 +48,7 @@ serve: $(STAMPS)/server
 
 setup: $(STAMPS)/develop
 
-test: parts
+test: parts $(STAMPS)/typescript
 	$(ENGINE) run bash -euo pipefail -c '$(IMAGES) && exec pytest $(PYTEST_ARGS)'
 
 images:
@@ -57,16 +57,18 @@ images:
 parts: $(STAMPS)/develop
 	for part in $(PARTS); do tests/support/parts/install "$$part" >/dev/null; done
 
-check: $(STAMPS)/develop
+check: $(STAMPS)/develop $(STAMPS)/typescript
 	ruff check .
 	ruff format --check .
 	mypy
 	mypy --python-version 3.10 clients/python $(GUEST)
 	vermin --quiet --target=3.9- --violations --no-tips --backport typing $(GUEST)
 	protos/check
+	cd clients/go && go vet ./... && go tool staticcheck ./...
+	npm --prefix clients/typescript run --silent check
 	pytest --quiet tests/unit/test_repository.py
 
-generate: $(STAMPS)/develop
+generate: $(STAMPS)/develop $(STAMPS)/typescript
 	protos/generate
 
 bench: parts
@@ -88,6 +90,11 @@ $(BIN)/python:
 $(STAMPS)/server $(STAMPS)/develop: $(STAMPS)/%: requirements/%.lock $(PROJECTS) | $(BIN)/python
 	pip install --no-deps --require-hashes --requirement requirements/$*.lock
 	pip install --quiet --no-deps --no-build-isolation --editable clients/python --editable .
+	mkdir -p $(STAMPS)
+	touch $@
+
+$(STAMPS)/typescript: clients/typescript/package-lock.json
+	npm --prefix clients/typescript ci --no-fund --no-audit
 	mkdir -p $(STAMPS)
 	touch $@
 
