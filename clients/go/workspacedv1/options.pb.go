@@ -102,6 +102,14 @@ var file_workspaced_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Tag:           "varint,50421,opt,name=secret",
 		Filename:      "workspaced/v1/options.proto",
 	},
+	{
+		ExtendedType:  (*descriptorpb.FileOptions)(nil),
+		ExtensionType: (*uint32)(nil),
+		Field:         50422,
+		Name:          "workspaced.v1.api_revision",
+		Tag:           "varint,50422,opt,name=api_revision",
+		Filename:      "workspaced/v1/options.proto",
+	},
 }
 
 // Extension fields to descriptorpb.MethodOptions.
@@ -120,6 +128,17 @@ var (
 	E_Secret = &file_workspaced_v1_options_proto_extTypes[1]
 )
 
+// Extension fields to descriptorpb.FileOptions.
+var (
+	// The revision of the API that the file belongs to; `server.proto` has it, and with it the generated code of every language. It is
+	// incremented with each addition to the contract: a service, RPC, message, field, enum value or option; a comment is none.
+	// A server names its own in GetServerInfo, and in the metadata `x-workspaced-api-revision` of each answer (of a call that answers
+	// with a stream in the initial metadata, else in the trailing), by which clients notice that they or the server are older.
+	//
+	// optional uint32 api_revision = 50422;
+	E_ApiRevision = &file_workspaced_v1_options_proto_extTypes[2]
+)
+
 var File_workspaced_v1_options_proto protoreflect.FileDescriptor
 
 const file_workspaced_v1_options_proto_rawDesc = "" +
@@ -133,7 +152,8 @@ const file_workspaced_v1_options_proto_rawDesc = "" +
 	"\fSCOPE_MANAGE\x10\x03\x12\x0f\n" +
 	"\vSCOPE_ADMIN\x10\x04:]\n" +
 	"\x0erequired_scope\x12\x1e.google.protobuf.MethodOptions\x18\xf4\x89\x03 \x01(\x0e2\x14.workspaced.v1.ScopeR\rrequiredScope:7\n" +
-	"\x06secret\x12\x1d.google.protobuf.FieldOptions\x18\xf5\x89\x03 \x01(\bR\x06secretB\xbd\x01\n" +
+	"\x06secret\x12\x1d.google.protobuf.FieldOptions\x18\xf5\x89\x03 \x01(\bR\x06secret:A\n" +
+	"\fapi_revision\x12\x1c.google.protobuf.FileOptions\x18\xf6\x89\x03 \x01(\rR\vapiRevisionB\xbd\x01\n" +
 	"\x11com.workspaced.v1B\fOptionsProtoP\x01ZEgithub.com/workspaced/workspaced/clients/go/workspacedv1;workspacedv1\xa2\x02\x03WXX\xaa\x02\rWorkspaced.V1\xca\x02\rWorkspaced\\V1\xe2\x02\x19Workspaced\\V1\\GPBMetadata\xea\x02\x0eWorkspaced::V1b\x06proto3"
 
 var (
@@ -153,15 +173,17 @@ var file_workspaced_v1_options_proto_goTypes = []any{
 	(Scope)(0),                         // 0: workspaced.v1.Scope
 	(*descriptorpb.MethodOptions)(nil), // 1: google.protobuf.MethodOptions
 	(*descriptorpb.FieldOptions)(nil),  // 2: google.protobuf.FieldOptions
+	(*descriptorpb.FileOptions)(nil),   // 3: google.protobuf.FileOptions
 }
 var file_workspaced_v1_options_proto_depIdxs = []int32{
 	1, // 0: workspaced.v1.required_scope:extendee -> google.protobuf.MethodOptions
 	2, // 1: workspaced.v1.secret:extendee -> google.protobuf.FieldOptions
-	0, // 2: workspaced.v1.required_scope:type_name -> workspaced.v1.Scope
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	2, // [2:3] is the sub-list for extension type_name
-	0, // [0:2] is the sub-list for extension extendee
+	3, // 2: workspaced.v1.api_revision:extendee -> google.protobuf.FileOptions
+	0, // 3: workspaced.v1.required_scope:type_name -> workspaced.v1.Scope
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	3, // [3:4] is the sub-list for extension type_name
+	0, // [0:3] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
 }
 
@@ -177,7 +199,7 @@ func file_workspaced_v1_options_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_workspaced_v1_options_proto_rawDesc), len(file_workspaced_v1_options_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   0,
-			NumExtensions: 2,
+			NumExtensions: 3,
 			NumServices:   0,
 		},
 		GoTypes:           file_workspaced_v1_options_proto_goTypes,

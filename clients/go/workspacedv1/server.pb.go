@@ -73,7 +73,9 @@ type GetServerInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of the server, for example `0.1.0`.
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	// Revision of the API; grows with every addition.
+	// Revision of the API that the server implements; grows with every addition. Smaller than the `api_revision` option that the
+	// client's code was generated with: RPCs can be UNIMPLEMENTED, and newer fields of requests are ignored. Greater: the client
+	// does not know all that the server can do.
 	ApiRevision uint32 `protobuf:"varint,2,opt,name=api_revision,json=apiRevision,proto3" json:"api_revision,omitempty"`
 	// Backends, in the order of their numbers.
 	Backends []*BackendInfo `protobuf:"bytes,3,rep,name=backends,proto3" json:"backends,omitempty"`
@@ -545,7 +547,7 @@ const file_workspaced_v1_server_proto_rawDesc = "" +
 	"\x11max_journal_bytes\x18\x04 \x01(\x04R\x0fmaxJournalBytes\x12\"\n" +
 	"\rmax_page_size\x18\x05 \x01(\rR\vmaxPageSize2t\n" +
 	"\rServerService\x12c\n" +
-	"\rGetServerInfo\x12#.workspaced.v1.GetServerInfoRequest\x1a$.workspaced.v1.GetServerInfoResponse\"\a\xa0\xcf\x18\x01\x90\x02\x01B\xbc\x01\n" +
+	"\rGetServerInfo\x12#.workspaced.v1.GetServerInfoRequest\x1a$.workspaced.v1.GetServerInfoResponse\"\a\xa0\xcf\x18\x01\x90\x02\x01B\xc0\x01\xb0\xcf\x18\x02\n" +
 	"\x11com.workspaced.v1B\vServerProtoP\x01ZEgithub.com/workspaced/workspaced/clients/go/workspacedv1;workspacedv1\xa2\x02\x03WXX\xaa\x02\rWorkspaced.V1\xca\x02\rWorkspaced\\V1\xe2\x02\x19Workspaced\\V1\\GPBMetadata\xea\x02\x0eWorkspaced::V1b\x06proto3"
 
 var (

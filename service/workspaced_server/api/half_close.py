@@ -7,7 +7,8 @@ from typing import Any
 
 import grpc
 
-from workspaced_server.principal import REQUEST_ID_KEY, current_call
+from workspaced_server.api.revision import answer_metadata
+from workspaced_server.principal import current_call
 
 
 async def confirm_half_close(context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -19,7 +20,7 @@ async def confirm_half_close(context: grpc.aio.ServicerContext[Any, Any]) -> Non
     Raises, or is cancelled, on a dead call. Once a call.
     """
     call = current_call()
-    metadata = ((REQUEST_ID_KEY, call.request_id),) if call is not None else ()
+    metadata = answer_metadata(call.request_id) if call is not None else ()
     sending: asyncio.Future[None] = asyncio.ensure_future(context.send_initial_metadata(metadata))
     try:
         await asyncio.shield(sending)

@@ -22,6 +22,7 @@ from google.protobuf.descriptor import FileDescriptor
 from workspaced.v1 import options_pb2
 from workspaced_server.api.auth import Authenticator
 from workspaced_server.api.drain import Drain
+from workspaced_server.api.revision import answer_metadata
 from workspaced_server.api.status import internal, trailers
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.principal import REQUEST_ID_KEY, CallRecord, Principal, Scope, bind, bind_call
@@ -131,7 +132,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             principal = self._admit(method, metadata, context, record)
             task = self._drain.enter(method, streams=streams) if not method.startswith(_HEALTH) else None
-            answer = ((REQUEST_ID_KEY, record.request_id),)
+            answer = answer_metadata(record.request_id)
             if streams:
                 await context.send_initial_metadata(answer)
             else:

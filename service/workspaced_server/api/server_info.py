@@ -16,9 +16,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from workspaced.v1 import options_pb2, server_pb2, workspace_pb2
 from workspaced_server.api import limits
 from workspaced_server.api.principal import current
+from workspaced_server.api.revision import API_REVISION
 from workspaced_server.drivers.base import Availability, Driver
-
-API_REVISION: Final = 1
 
 _PROBE_SECONDS: Final = 10.0
 _FRESH_SECONDS: Final = 60.0

@@ -8,8 +8,8 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2 as details_pb  # type: ignore[import-untyped]
 from google.rpc import status_pb2
 
+from workspaced_server.api.revision import answer_metadata
 from workspaced_server.errors import DOMAIN, Code, WorkspacedError
-from workspaced_server.principal import REQUEST_ID_KEY
 
 MAX_DETAIL_BYTES = 7 * 1024
 """Trailers above 16 KiB (base64 included) would replace the true status."""
@@ -37,7 +37,7 @@ def trailers(error: WorkspacedError, request_id: str) -> tuple[str, tuple[tuple[
         packed.Pack(detail)
         if status.ByteSize() + packed.ByteSize() + 8 <= MAX_DETAIL_BYTES:
             status.details.append(packed)
-    return message, ((DETAILS_KEY, status.SerializeToString()), (REQUEST_ID_KEY, request_id))
+    return message, ((DETAILS_KEY, status.SerializeToString()), *answer_metadata(request_id))
 
 
 def _details(error: WorkspacedError, request_id: str) -> list[Message]:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bworkspaced/v1/options.proto\x12\rworkspaced.v1\x1a google/protobuf/descriptor.proto*d\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x0e\n\nSCOPE_READ\x10\x01\x12\x11\n\rSCOPE_EXECUTE\x10\x02\x12\x10\n\x0cSCOPE_MANAGE\x10\x03\x12\x0f\n\x0bSCOPE_ADMIN\x10\x04:]\n\x0erequired_scope\x12\x1e.google.protobuf.MethodOptions\x18\xf4\x89\x03 \x01(\x0e\x32\x14.workspaced.v1.ScopeR\rrequiredScope:7\n\x06secret\x12\x1d.google.protobuf.FieldOptions\x18\xf5\x89\x03 \x01(\x08R\x06secretb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bworkspaced/v1/options.proto\x12\rworkspaced.v1\x1a google/protobuf/descriptor.proto*d\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x0e\n\nSCOPE_READ\x10\x01\x12\x11\n\rSCOPE_EXECUTE\x10\x02\x12\x10\n\x0cSCOPE_MANAGE\x10\x03\x12\x0f\n\x0bSCOPE_ADMIN\x10\x04:]\n\x0erequired_scope\x12\x1e.google.protobuf.MethodOptions\x18\xf4\x89\x03 \x01(\x0e\x32\x14.workspaced.v1.ScopeR\rrequiredScope:7\n\x06secret\x12\x1d.google.protobuf.FieldOptions\x18\xf5\x89\x03 \x01(\x08R\x06secret:A\n\x0c\x61pi_revision\x12\x1c.google.protobuf.FileOptions\x18\xf6\x89\x03 \x01(\rR\x0b\x61piRevisionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)

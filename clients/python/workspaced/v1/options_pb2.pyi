@@ -52,7 +52,14 @@ Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
 REQUIRED_SCOPE_FIELD_NUMBER: _builtins.int
 SECRET_FIELD_NUMBER: _builtins.int
+API_REVISION_FIELD_NUMBER: _builtins.int
 required_scope: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___Scope.ValueType]
 """The scope that the caller's token must hold. One interceptor enforces it for all RPCs."""
 secret: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]
 """The value is write-only: it is never logged and reads back as "[redacted]"."""
+api_revision: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FileOptions, _builtins.int]
+"""The revision of the API that the file belongs to; `server.proto` has it, and with it the generated code of every language. It is
+incremented with each addition to the contract: a service, RPC, message, field, enum value or option; a comment is none.
+A server names its own in GetServerInfo, and in the metadata `x-workspaced-api-revision` of each answer (of a call that answers
+with a stream in the initial metadata, else in the trailing), by which clients notice that they or the server are older.
+"""

@@ -62,7 +62,10 @@ class GetServerInfoResponse(_message.Message):
     version: _builtins.str
     """Version of the server, for example `0.1.0`."""
     api_revision: _builtins.int
-    """Revision of the API; grows with every addition."""
+    """Revision of the API that the server implements; grows with every addition. Smaller than the `api_revision` option that the
+    client's code was generated with: RPCs can be UNIMPLEMENTED, and newer fields of requests are ignored. Greater: the client
+    does not know all that the server can do.
+    """
     default_backend: _workspace_pb2.Backend.ValueType
     """Backend that BACKEND_UNSPECIFIED stands for."""
     principal: _builtins.str

@@ -6,14 +6,14 @@
 
 import type { GenEnum, GenExtension, GenFile } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, extDesc, fileDesc } from "@bufbuild/protobuf/codegenv2";
-import type { FieldOptions, MethodOptions } from "@bufbuild/protobuf/wkt";
+import type { FieldOptions, FileOptions, MethodOptions } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_descriptor } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file workspaced/v1/options.proto.
  */
 export const file_workspaced_v1_options: GenFile = /*@__PURE__*/
-  fileDesc("Cht3b3Jrc3BhY2VkL3YxL29wdGlvbnMucHJvdG8SDXdvcmtzcGFjZWQudjEqZAoFU2NvcGUSFQoRU0NPUEVfVU5TUEVDSUZJRUQQABIOCgpTQ09QRV9SRUFEEAESEQoNU0NPUEVfRVhFQ1VURRACEhAKDFNDT1BFX01BTkFHRRADEg8KC1NDT1BFX0FETUlOEAQ6XQoOcmVxdWlyZWRfc2NvcGUSHi5nb29nbGUucHJvdG9idWYuTWV0aG9kT3B0aW9ucxj0iQMgASgOMhQud29ya3NwYWNlZC52MS5TY29wZVINcmVxdWlyZWRTY29wZTo3CgZzZWNyZXQSHS5nb29nbGUucHJvdG9idWYuRmllbGRPcHRpb25zGPWJAyABKAhSBnNlY3JldEK9AQoRY29tLndvcmtzcGFjZWQudjFCDE9wdGlvbnNQcm90b1ABWkVnaXRodWIuY29tL3dvcmtzcGFjZWQvd29ya3NwYWNlZC9jbGllbnRzL2dvL3dvcmtzcGFjZWR2MTt3b3Jrc3BhY2VkdjGiAgNXWFiqAg1Xb3Jrc3BhY2VkLlYxygINV29ya3NwYWNlZFxWMeICGVdvcmtzcGFjZWRcVjFcR1BCTWV0YWRhdGHqAg5Xb3Jrc3BhY2VkOjpWMWIGcHJvdG8z", [file_google_protobuf_descriptor]);
+  fileDesc("Cht3b3Jrc3BhY2VkL3YxL29wdGlvbnMucHJvdG8SDXdvcmtzcGFjZWQudjEqZAoFU2NvcGUSFQoRU0NPUEVfVU5TUEVDSUZJRUQQABIOCgpTQ09QRV9SRUFEEAESEQoNU0NPUEVfRVhFQ1VURRACEhAKDFNDT1BFX01BTkFHRRADEg8KC1NDT1BFX0FETUlOEAQ6XQoOcmVxdWlyZWRfc2NvcGUSHi5nb29nbGUucHJvdG9idWYuTWV0aG9kT3B0aW9ucxj0iQMgASgOMhQud29ya3NwYWNlZC52MS5TY29wZVINcmVxdWlyZWRTY29wZTo3CgZzZWNyZXQSHS5nb29nbGUucHJvdG9idWYuRmllbGRPcHRpb25zGPWJAyABKAhSBnNlY3JldDpBCgxhcGlfcmV2aXNpb24SHC5nb29nbGUucHJvdG9idWYuRmlsZU9wdGlvbnMY9okDIAEoDVILYXBpUmV2aXNpb25CvQEKEWNvbS53b3Jrc3BhY2VkLnYxQgxPcHRpb25zUHJvdG9QAVpFZ2l0aHViLmNvbS93b3Jrc3BhY2VkL3dvcmtzcGFjZWQvY2xpZW50cy9nby93b3Jrc3BhY2VkdjE7d29ya3NwYWNlZHYxogIDV1hYqgINV29ya3NwYWNlZC5WMcoCDVdvcmtzcGFjZWRcVjHiAhlXb3Jrc3BhY2VkXFYxXEdQQk1ldGFkYXRh6gIOV29ya3NwYWNlZDo6VjFiBnByb3RvMw", [file_google_protobuf_descriptor]);
 
 /**
  * Scope says what a principal must be allowed to do before an RPC is run. A token holds a set of scopes.
@@ -78,4 +78,15 @@ export const required_scope: GenExtension<MethodOptions, Scope> = /*@__PURE__*/
  */
 export const secret: GenExtension<FieldOptions, boolean> = /*@__PURE__*/
   extDesc(file_workspaced_v1_options, 1);
+
+/**
+ * The revision of the API that the file belongs to; `server.proto` has it, and with it the generated code of every language. It is
+ * incremented with each addition to the contract: a service, RPC, message, field, enum value or option; a comment is none.
+ * A server names its own in GetServerInfo, and in the metadata `x-workspaced-api-revision` of each answer (of a call that answers
+ * with a stream in the initial metadata, else in the trailing), by which clients notice that they or the server are older.
+ *
+ * @generated from extension: uint32 api_revision = 50422;
+ */
+export const api_revision: GenExtension<FileOptions, number> = /*@__PURE__*/
+  extDesc(file_workspaced_v1_options, 2);
 
