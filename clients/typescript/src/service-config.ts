@@ -1,0 +1,42 @@
+/** Which calls may be repeated, and how: a copy of `clients/service_config.json`, which all clients of this server use. */
+export const serviceConfig = {
+  methodConfig: [
+    {
+      name: [
+        { service: "workspaced.v1.LifecycleService", method: "InitializeWorkspace" },
+        { service: "workspaced.v1.LifecycleService", method: "CloseWorkspace" },
+        { service: "workspaced.v1.LifecycleService", method: "ResetWorkspace" },
+        { service: "workspaced.v1.LifecycleService", method: "GetWorkspace" },
+        { service: "workspaced.v1.LifecycleService", method: "ListWorkspaces" },
+        { service: "workspaced.v1.LifecycleService", method: "ReleaseWorkspace" },
+        { service: "workspaced.v1.LifecycleService", method: "RenewLease" },
+        { service: "workspaced.v1.DiscoveryService", method: "ListTools" },
+        { service: "workspaced.v1.DiscoveryService", method: "ListMcps" },
+        { service: "workspaced.v1.DiscoveryService", method: "ListSkills" },
+        { service: "workspaced.v1.DiscoveryService", method: "GetSkill" },
+        { service: "workspaced.v1.DiscoveryService", method: "GetInstructions" },
+        { service: "workspaced.v1.DiscoveryService", method: "ListMcpResources" },
+        { service: "workspaced.v1.DiscoveryService", method: "ReadMcpResource" },
+        { service: "workspaced.v1.DiscoveryService", method: "ListMcpPrompts" },
+        { service: "workspaced.v1.DiscoveryService", method: "GetMcpPrompt" },
+        { service: "workspaced.v1.OffloadService", method: "ListOffloads" },
+        { service: "workspaced.v1.ExecutionService", method: "StartProcess" },
+        { service: "workspaced.v1.ExecutionService", method: "GetProcess" },
+        { service: "workspaced.v1.ExecutionService", method: "ListProcesses" },
+        { service: "workspaced.v1.ExecutionService", method: "WriteStdin" },
+        { service: "workspaced.v1.ExecutionService", method: "WaitProcess" },
+        { service: "workspaced.v1.FileService", method: "StatFile" },
+        { service: "workspaced.v1.FileService", method: "ListFiles" },
+        { service: "workspaced.v1.PortService", method: "ListPorts" },
+        { service: "workspaced.v1.ServerService", method: "GetServerInfo" },
+      ],
+      retryPolicy: {
+        maxAttempts: 5,
+        initialBackoff: "0.1s",
+        maxBackoff: "1s",
+        backoffMultiplier: 2,
+        retryableStatusCodes: ["UNAVAILABLE"],
+      },
+    },
+  ],
+} as const;
