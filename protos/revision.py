@@ -60,13 +60,15 @@ def check(revision: int, digest: str, record: str) -> str:
     if revision != newest:
         raise RevisionError(
             f"the newest revision in protos/revisions is {newest}, and api_revision in "
-            f"protos/workspaced/v1/server.proto is {revision}: it must be {newest}, or {newest + 1} for a contract that changed"
+            f"protos/workspaced/v1/server.proto is {revision}: it must be {newest}, or {newest + 1} for a contract "
+            "that changed"
         )
     if digests[revision] != digest:
         raise RevisionError(
             f"the contract is not what revision {revision} of the API was: set api_revision in "
             f"protos/workspaced/v1/server.proto to {revision + 1} and run protos/generate, which records it. (When "
-            f"revision {revision} is itself not committed yet, delete its line from protos/revisions and run protos/generate.)"
+            f"revision {revision} is itself not committed yet, delete its line from protos/revisions and run "
+            "protos/generate.)"
         )
     return record
 

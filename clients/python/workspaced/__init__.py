@@ -10,6 +10,7 @@
 """
 
 from . import errors, sync
+from .api_revision import API_REVISION, ApiRevisionWarning
 from .client import Client, connect
 from .content import (
     Block,
@@ -108,11 +109,13 @@ from .tunnel import Forward, Tunnel
 from .workspace import Workspace
 
 __all__ = [
+    "API_REVISION",
     "TLS",
     "Aborted",
     "Acquisition",
     "AllocationPolicy",
     "AlreadyExists",
+    "ApiRevisionWarning",
     "ArchiveInvalid",
     "Backend",
     "BackendInfo",

@@ -261,6 +261,7 @@ class Attachment:
                 if kind == "output":
                     await self._output(event.output)
                 elif kind == "started":
+                    self._connection.heard(call)
                     self._on_started(event.started)
                     if not self._read_only and sender is None:
                         sender = asyncio.create_task(self._send(call))
@@ -371,7 +372,6 @@ class Attachment:
 
     def _on_started(self, started: execution_pb2.ProcessStarted) -> None:
         first = self.started is None
-        self._connection.answered = True
         self.started = ProcessInfo.from_proto(started.process)
         self._lost_at = self._unreachable_at = None
         if first:

@@ -235,6 +235,7 @@ class Client:
         """What the server is and can do; with ``probe`` every backend is asked anew."""
         request = server_pb2.GetServerInfoRequest(probe=probe)
         response = await self._connection.unary(self._connection.server.GetServerInfo, request)
+        self._connection.revision.note(response.api_revision)
         return ServerInfo.from_proto(response)
 
     async def _report(self, workspace_id: str, on_progress: Callable[[WorkspaceInfo], None]) -> None:
@@ -254,7 +255,7 @@ class Client:
                 async for response in call:
                     lost_at = None
                     backoff.reset()
-                    self._connection.answered = True
+                    self._connection.heard(call)
                     if response.WhichOneof("event") != "workspace":
                         continue
                     info = WorkspaceInfo.from_proto(response.workspace)

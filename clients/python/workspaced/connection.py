@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from . import errors
+from .api_revision import RevisionCheck
 from .backoff import Backoff
 from .file_codec import FileCalls
 from .tls import TLS
@@ -113,6 +114,17 @@ async def ended(call: grpc.aio.Call) -> None:
         raise
 
 
+def now(coroutine: Coroutine[Any, Any, _Response]) -> _Response | None:
+    """The result of a coroutine that has no reason to wait, else ``None``."""
+    try:
+        coroutine.send(None)
+    except StopIteration as result:
+        value: _Response = result.value
+        return value
+    coroutine.close()
+    return None
+
+
 class Connection:
     """A lazily made channel, bound to the event loop that first uses it."""
 
@@ -148,6 +160,7 @@ class Connection:
         """What runs for as long as the connection does."""
         self.answered = False
         """Whether the server was ever there: one that was is waited for, one that never was is an error at once."""
+        self.revision = RevisionCheck(target)
 
     def open(self) -> None:
         """Make the channel, once. Raises :class:`RuntimeError` after :meth:`aclose` and on another event loop."""
@@ -252,6 +265,12 @@ class Connection:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    def heard(self, call: grpc.aio.Call) -> None:
+        """An answer has arrived on this call."""
+        self.answered = True
+        if not self.revision.known:
+            self.revision.see(now(call.initial_metadata()), now(call.trailing_metadata()) if call.done() else None)
+
     def retry_limit(self, error: errors.WorkspacedError, limit: float) -> float:
         """For how many seconds of failure a call that may be repeated is tried again after this error; 0 for never."""
         if isinstance(error, errors.Unreachable):
@@ -273,8 +292,9 @@ class Connection:
             await ended(call)
             response = await call
         except grpc.aio.AioRpcError as error:
+            self.revision.see(error.trailing_metadata())
             raise errors.from_rpc(error) from None
-        self.answered = True
+        self.heard(call)
         return response
 
     async def unary(

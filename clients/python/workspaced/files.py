@@ -211,7 +211,7 @@ class Files:
             call = self._connection.files.WatchFiles(request, metadata=self._connection.metadata)
             try:
                 async for response in call:
-                    repair.progress()
+                    repair.progress(call)
                     kind = response.WhichOneof("event")
                     if kind == "change":
                         yield FileChange.from_proto(response.change)
@@ -234,7 +234,7 @@ class Files:
             try:
                 async for response in call:
                     if isinstance(response, bytes):
-                        repair.progress()
+                        repair.progress(call)
                         offset += len(response)
                         limit = None if limit is None else limit - len(response)
                         yield response
@@ -336,12 +336,12 @@ class _Repair:
         self._backoff = Backoff()
         self._lost_at: float | None = None
 
-    def progress(self) -> None:
+    def progress(self, call: grpc.aio.Call) -> None:
         """The call works."""
         if self._lost_at is not None:
             self._lost_at = None
             self._backoff.reset()
-        self._connection.answered = True
+        self._connection.heard(call)
 
     async def pause(self, error: errors.WorkspacedError) -> None:
         """Wait before the next attempt, or raise the error when there is none."""

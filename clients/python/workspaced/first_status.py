@@ -7,16 +7,14 @@ the status that has arrived just before. So it is taken down at the moment when 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
 from . import errors
-from .connection import Connection, ended
-
-T = TypeVar("T")
+from .connection import Connection, ended, now
 
 _HIDDEN = "Internal error from Core"
 _PATIENCE = 20
@@ -33,9 +31,9 @@ class FirstStatus:
         call.add_done_callback(self._ended)
 
     def _ended(self, call: Any) -> None:
-        code, message = _now(call.code()), _now(call.details()) or ""
+        code, message = now(call.code()), now(call.details()) or ""
         if code is not None and code is not grpc.StatusCode.OK and message != _HIDDEN and self._error is None:
-            self._error = errors.from_status(code.name, message, dict(_now(call.trailing_metadata()) or ()))
+            self._error = errors.from_status(code.name, message, dict(now(call.trailing_metadata()) or ()))
 
     async def error(self, raised: grpc.aio.AioRpcError) -> errors.WorkspacedError:
         """The error for what grpc raised, or for the status that it stands in the place of."""
@@ -48,17 +46,6 @@ class FirstStatus:
                 return self._error
             await asyncio.sleep(0.005)
         return errors.Unavailable("the connection broke while data was being sent")
-
-
-def _now(coroutine: Coroutine[Any, Any, T]) -> T | None:
-    """The result of a coroutine that has no reason to wait."""
-    try:
-        coroutine.send(None)
-    except StopIteration as result:
-        value: T = result.value
-        return value
-    coroutine.close()
-    return None
 
 
 async def upload(connection: Connection, call: Any, requests: AsyncGenerator[Any, None]) -> Any:
@@ -81,5 +68,5 @@ async def upload(connection: Connection, call: Any, requests: AsyncGenerator[Any
         raise await status.error(error) from None
     finally:
         call.cancel()
-    connection.answered = True
+    connection.heard(call)
     return response

@@ -206,7 +206,7 @@ class Offload:
         call = self._connection.offload.ReadOffload(request, metadata=self._connection.metadata)
         try:
             async for part in call:
-                self._connection.answered = True
+                self._connection.heard(call)
                 yield part
         except grpc.aio.AioRpcError as error:
             raise errors.from_rpc(error) from None

@@ -246,7 +246,7 @@ class Tools:
         call = self._connection.execution.CallTool(request, metadata=self._connection.metadata)
         try:
             async for response in call:
-                self._connection.answered = True
+                self._connection.heard(call)
                 event = _event(request.name, response)
                 if event is not None:
                     yield event

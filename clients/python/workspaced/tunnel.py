@@ -41,6 +41,8 @@ class Tunnel:
             with contextlib.suppress(asyncio.InvalidStateError):
                 await call.write(port_pb2.TunnelRequest(open=self._open))
             response = await call.read()
+            if response is not grpc.aio.EOF:
+                self._connection.heard(call)
         except grpc.aio.AioRpcError as error:
             raise await self._status.error(error) from None
         except BaseException:
