@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import zlib
 from collections.abc import Iterator
 
@@ -59,6 +60,17 @@ def nothing_left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest
         reporter.section("left behind, and ended", sep="-")
         for line in found:
             reporter.line(line)
+
+
+@pytest.fixture(autouse=True)
+def one_event_loop() -> Iterator[None]:
+    """Ends the thread of the synchronous client: grpc.aio wants one running event loop in a process, and the next test
+    brings its own.
+    """
+    yield
+    portal = sys.modules.get("workspaced.sync.portal")
+    if portal is not None:
+        portal.stop()
 
 
 @pytest.fixture

@@ -13,16 +13,32 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
+_running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
-    global _loop  # noqa: PLW0603 (the thread is started once, by whoever comes first)
+    global _running  # noqa: PLW0603 (the thread is started once, by whoever comes first)
     with _lock:
-        if _loop is None:
-            _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="workspaced", daemon=True).start()
-        return _loop
+        if _running is None:
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="workspaced", daemon=True)
+            thread.start()
+            _running = loop, thread
+        return _running[0]
+
+
+def stop() -> None:
+    """End the thread, once every synchronous client is closed; the next call starts another. For a program that goes on
+    with an event loop of its own.
+    """
+    global _running
+    with _lock:
+        running, _running = _running, None
+    if running is not None:
+        loop, thread = running
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def call(coroutine: Coroutine[Any, Any, T]) -> T:
