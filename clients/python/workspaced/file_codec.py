@@ -45,7 +45,8 @@ def unpacked(message: bytes) -> bytes | file_pb2.ReadFileResponse:
                 if size and size == len(message) - position - 2:
                     return message[position + 2 :]
                 break
-    return file_pb2.ReadFileResponse.FromString(message)
+    read = file_pb2.ReadFileResponse.FromString(message)
+    return read.data or read
 
 
 def _serialize(message: bytes | file_pb2.WriteFileRequest) -> bytes:
