@@ -81,8 +81,9 @@ class FaultPlan:
 class FaultProxy:
     """A TCP proxy on a port of its own that damages what passes by a plan.
 
-    ``cut_all`` breaks every connection at once; ``frozen`` stops forwarding without closing; ``refuse`` closes new
-    connections at once. A cut connection is reset in both directions after the bytes before the cut have passed.
+    ``cut_all`` breaks every connection at once; ``freeze`` stops forwarding without closing; ``refuse`` closes new
+    connections at once; ``cut_after`` breaks the connection that carries a given byte. A cut connection is reset in
+    both directions after the bytes before the cut have passed.
     """
 
     def __init__(self, target_host: str, target_port: int, plan: FaultPlan | None = None) -> None:
@@ -94,6 +95,7 @@ class FaultProxy:
         self._thaw = anyio.Event()
         self._thaw.set()
         self._scopes: set[anyio.CancelScope] = set()
+        self._due: dict[str, list[int]] = {"up": [], "down": []}
         self.port = 0
 
     async def serve(self, *, task_status: anyio.abc.TaskStatus[int] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -108,6 +110,16 @@ class FaultProxy:
         """Break every connection now."""
         for scope in list(self._scopes):
             scope.cancel()
+
+    def cut_after(self, sizes: list[int], direction: str) -> None:
+        """Cut after so many bytes of all connections in a direction ("up" to the server, "down" to the client); each
+        further size counts from the cut before it. Replaces what was due there."""
+        self._due[direction] = list(sizes)
+
+    @property
+    def due(self) -> int:
+        """How many of these cuts are still to come."""
+        return sum(map(len, self._due.values()))
 
     def freeze(self) -> None:
         """Stop forwarding, keep the connections open."""
@@ -126,20 +138,31 @@ class FaultProxy:
                 self._scopes.add(scope)
                 try:
                     async with await anyio.connect_tcp(*self.target) as server, anyio.create_task_group() as group:
-                        group.start_soon(self._pump, client, server, scope)
-                        group.start_soon(self._pump, server, client, scope)
+                        group.start_soon(self._pump, client, server, scope, "up")
+                        group.start_soon(self._pump, server, client, scope, "down")
                 except OSError:
                     pass  # nobody serves: the client sees its connection close
                 finally:
                     self._scopes.discard(scope)
 
     async def _pump(
-        self, source: anyio.abc.SocketStream, sink: anyio.abc.SocketStream, scope: anyio.CancelScope
+        self,
+        source: anyio.abc.SocketStream,
+        sink: anyio.abc.SocketStream,
+        scope: anyio.CancelScope,
+        direction: str,
     ) -> None:
+        due = self._due
         try:
             while True:
                 data = await source.receive(262144)
                 await self._thaw.wait()
+                if due[direction]:
+                    if len(data) >= due[direction][0]:
+                        await sink.send(data[: due[direction].pop(0)])
+                        scope.cancel()
+                        return
+                    due[direction][0] -= len(data)
                 pieces = [data] if self.plan is None else await self.plan.apply(data)
                 if pieces is None:
                     scope.cancel()
