@@ -29,8 +29,10 @@ type Client struct {
 	ctx        context.Context
 	cancel     context.CancelFunc
 	companions sync.WaitGroup
-	closing    sync.Once
-	closed     error
+	// starting is held while a companion begins, which none does after the end of ctx.
+	starting sync.Mutex
+	closing  sync.Once
+	closed   error
 
 	// answered tells whether the server was ever there: one that was is waited for.
 	answered atomic.Bool
@@ -77,7 +79,9 @@ func (c *Client) use(channel *grpc.ClientConn) {
 // Idempotent.
 func (c *Client) Close() error {
 	c.closing.Do(func() {
+		c.starting.Lock()
 		c.cancel()
+		c.starting.Unlock()
 		c.companions.Wait()
 		c.closed = c.channel.Close()
 		c.liveness.close()
@@ -91,6 +95,15 @@ func (c *Client) Conn() grpc.ClientConnInterface { return c.channel }
 // Workspace is a handle on a workspace, without asking the server.
 func (c *Client) Workspace(id string) *Workspace {
 	return &Workspace{ID: id, client: c}
+}
+
+// companion runs work beside the caller; Close waits for it. It ends soon after c.ctx does. A closed client does not begin it.
+func (c *Client) companion(work func()) {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	if c.ctx.Err() == nil {
+		c.companions.Go(work)
+	}
 }
 
 // lasting makes a context that ends with the caller's or with the client, whichever is first. Cancel frees it.

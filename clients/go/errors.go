@@ -3,6 +3,7 @@ package workspaced
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -59,8 +60,17 @@ func (e *Error) Unwrap() error { return e.cause }
 // GRPCStatus makes status.Code and status.FromError work.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
-// Is tells whether the error is of a sentinel's class.
+// Is tells whether the error is of a sentinel's class. [fs.ErrNotExist], [fs.ErrExist] and [fs.ErrPermission] stand for what a
+// workspace says of its files.
 func (e *Error) Is(target error) bool {
+	switch target {
+	case fs.ErrNotExist:
+		target = ErrFileNotFound
+	case fs.ErrExist:
+		target = ErrFileExists
+	case fs.ErrPermission:
+		target = ErrFilePermissionDenied
+	}
 	class, ok := target.(*class)
 	return ok && class.holds(e.Code, e.Reason)
 }

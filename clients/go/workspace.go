@@ -16,6 +16,8 @@ type Workspace struct {
 	ID string
 
 	client *Client
+	// as is the agent and session that tools, MCP servers and skills are those of.
+	as identity
 }
 
 // Client is what made the handle.
