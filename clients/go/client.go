@@ -75,8 +75,8 @@ func (c *Client) use(channel *grpc.ClientConn) {
 	c.server = pb.NewServerServiceClient(channel)
 }
 
-// Close ends the calls and streams that are open, as cancelled, and closes the connection. Leases are given back first.
-// Idempotent.
+// Close ends the calls and streams that are open, as cancelled, and closes the connection. Leases last until their
+// time. Idempotent.
 func (c *Client) Close() error {
 	c.closing.Do(func() {
 		c.starting.Lock()
@@ -97,13 +97,16 @@ func (c *Client) Workspace(id string) *Workspace {
 	return &Workspace{ID: id, client: c}
 }
 
-// companion runs work beside the caller; Close waits for it. It ends soon after c.ctx does. A closed client does not begin it.
-func (c *Client) companion(work func()) {
+// companion runs work beside the caller; Close waits for it. It ends soon after c.ctx does. False when the client
+// is closed.
+func (c *Client) companion(work func()) bool {
 	c.starting.Lock()
 	defer c.starting.Unlock()
-	if c.ctx.Err() == nil {
-		c.companions.Go(work)
+	if c.ctx.Err() != nil {
+		return false
 	}
+	c.companions.Go(work)
+	return true
 }
 
 // lasting makes a context that ends with the caller's or with the client, whichever is first. Cancel frees it.

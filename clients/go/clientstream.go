@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// chunkBytes is the size of a message with data: fewer and larger ones cost more.
-const chunkBytes = 1 << 18
+// fileChunkBytes is the size of a message with data: fewer and larger ones cost more.
+const fileChunkBytes = 1 << 18
 
 // errAnswered ends the sending of a stream that the server has answered already. The answer says why.
 var errAnswered = errors.New("workspaced: the server has answered")
@@ -62,20 +62,20 @@ func (s *clientStream[Request, Response]) send(message *Request) {
 func (s *clientStream[Request, Response]) Write(p []byte) (int, error) {
 	written := 0
 	for len(p) > 0 && s.failed == nil {
-		if len(s.buffer) == 0 && len(p) >= chunkBytes {
-			s.sendData(p[:chunkBytes]) // which encodes it, and keeps nothing
-			written += chunkBytes
-			p = p[chunkBytes:]
+		if len(s.buffer) == 0 && len(p) >= fileChunkBytes {
+			s.sendData(p[:fileChunkBytes]) // which encodes it, and keeps nothing
+			written += fileChunkBytes
+			p = p[fileChunkBytes:]
 			continue
 		}
 		if s.buffer == nil {
-			s.buffer = make([]byte, 0, chunkBytes)
+			s.buffer = make([]byte, 0, fileChunkBytes)
 		}
-		n := min(len(p), chunkBytes-len(s.buffer))
+		n := min(len(p), fileChunkBytes-len(s.buffer))
 		s.buffer = append(s.buffer, p[:n]...)
 		written += n
 		p = p[n:]
-		if len(s.buffer) == chunkBytes {
+		if len(s.buffer) == fileChunkBytes {
 			s.flush()
 		}
 	}
@@ -87,12 +87,12 @@ func (s *clientStream[Request, Response]) ReadFrom(r io.Reader) (int64, error) {
 	var total int64
 	for s.failed == nil {
 		if s.buffer == nil {
-			s.buffer = make([]byte, 0, chunkBytes)
+			s.buffer = make([]byte, 0, fileChunkBytes)
 		}
-		n, err := r.Read(s.buffer[len(s.buffer):chunkBytes])
+		n, err := r.Read(s.buffer[len(s.buffer):fileChunkBytes])
 		s.buffer = s.buffer[:len(s.buffer)+n]
 		total += int64(n)
-		if len(s.buffer) == chunkBytes {
+		if len(s.buffer) == fileChunkBytes {
 			s.flush()
 		}
 		if err == io.EOF {
