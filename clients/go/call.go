@@ -117,7 +117,7 @@ func (c *Client) streamFailure(ctx context.Context, err error, trailer metadata.
 }
 
 func errClosed() *Error {
-	return &Error{Code: codes.Canceled, Message: "the client is closed", cause: context.Canceled}
+	return &Error{Code: codes.Canceled, Message: "the client is closed", cause: ErrClosed}
 }
 
 // retryLimit is for how long of failure a call that may be repeated is tried again after this error; 0 for never.

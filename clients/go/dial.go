@@ -70,9 +70,13 @@ func WithTokenSource(source func(context.Context) (string, error)) Option {
 	return func(c *config) { c.token = source }
 }
 
-// WithTLS speaks TLS. The configuration is cloned.
+// WithTLS speaks TLS, by a clone of the configuration; nil trusts the authorities of the system. Give it before the options that
+// add to it.
 func WithTLS(conf *tls.Config) Option {
-	return func(c *config) { c.tls = conf.Clone() }
+	return func(c *config) {
+		c.tls = conf.Clone()
+		c.secure()
+	}
 }
 
 // WithCA speaks TLS and trusts the authorities of a PEM file, and no other.
@@ -81,7 +85,7 @@ func WithCA(path string) Option {
 		pem, err := os.ReadFile(path)
 		pool := x509.NewCertPool()
 		if err == nil && !pool.AppendCertsFromPEM(pem) {
-			err = fmt.Errorf("no certificate in %s", path)
+			err = invalidArgument("no certificate in " + path)
 		}
 		c.err = errors.Join(c.err, err)
 		c.secure().RootCAs = pool
@@ -163,12 +167,12 @@ func Dial(target string, options ...Option) (*Client, error) {
 	}
 	loopback := isLoopback(target)
 	if c.token != nil && c.tls == nil && !loopback && !c.insecure {
-		return nil, fmt.Errorf("workspaced: a token to %q needs WithTLS, or WithInsecure to send it in the clear", target)
+		return nil, invalidArgument(fmt.Sprintf("a token to %q needs WithTLS, or WithInsecure to send it in the clear", target))
 	}
 	client := newClient(c)
 	channel, err := grpc.NewClient(target, client.dialOptions(c, loopback)...)
 	if err != nil {
-		return nil, fmt.Errorf("workspaced: %w", err)
+		return nil, invalidArgument(err.Error())
 	}
 	client.use(channel)
 	return client, nil
@@ -235,7 +239,7 @@ func (bearer) RequireTransportSecurity() bool { return false }
 func checkToken(token string) error {
 	for _, char := range token {
 		if char < ' ' || char > '~' {
-			return errors.New("a token is printable ASCII")
+			return invalidArgument("a token is printable ASCII")
 		}
 	}
 	return nil

@@ -1,10 +1,14 @@
 package workspaced
 
 import (
+	"errors"
 	"slices"
 
 	"google.golang.org/grpc/codes"
 )
+
+// ErrClosed is the use of a client, a handle or a connection after it was closed. The error is an [*Error] too.
+var ErrClosed = errors.New("workspaced: closed")
 
 // class is a sentinel for [errors.Is]: a status code, and the reasons of it that are meant (none: all).
 type class struct {
