@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from tests.clients.driver import Driver
 from tests.clients.languages import LANGUAGES, Language, environment
@@ -25,11 +26,13 @@ class Drivers:
         self._directory = directory
         self._commands: dict[str, list[str]] = {}
         self._running: dict[str, Driver] = {}
+        self._building = threading.Lock()
 
     def new(self, language: Language) -> Driver:
         """A driver of one's own."""
-        if language.name not in self._commands:
-            self._commands[language.name] = language.command(self._directory)
+        with self._building:
+            if language.name not in self._commands:
+                self._commands[language.name] = language.command(self._directory)
         return Driver(self._commands[language.name], self._directory / f"{language.name}.log", environment())
 
     def shared(self, language: Language) -> Driver:
@@ -60,11 +63,19 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
 
 
 @pytest.fixture(scope="session")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with start_blocking_portal() as portal:
-        made = Stage(tmp_path_factory.mktemp("stage"), portal)
-        yield made
-        made.close()
+def portal() -> Iterator[BlockingPortal]:
+    """An event loop in a thread, for the proxies."""
+    with start_blocking_portal() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def stages(tmp_path_factory: pytest.TempPathFactory, portal: BlockingPortal) -> Iterator[dict[str, Stage]]:
+    """One for each language: they play at the same time, and one may kill its servers."""
+    made = {name: Stage(tmp_path_factory.mktemp(f"stage-{name}"), portal) for name in CHOSEN}
+    yield made
+    for stage in made.values():
+        stage.close()
 
 
 @pytest.fixture(params=CHOSEN)
@@ -73,18 +84,30 @@ def language(request: pytest.FixtureRequest) -> Language:
 
 
 @pytest.fixture
-def new_driver(drivers: Drivers) -> Iterator[Callable[[Language], Driver]]:
-    """Drivers of a test's own, which have to end well."""
+def stage(language: Language, stages: dict[str, Stage]) -> Stage:
+    return stages[language.name]
+
+
+@pytest.fixture
+def driver(language: Language, drivers: Drivers) -> Iterator[Driver]:
+    """A driver of the test's own, which has to end well."""
+    made = drivers.new(language)
+    yield made
+    assert not made.alive or made.close() == 0
+
+
+@pytest.fixture
+def new_driver(language: Language, drivers: Drivers) -> Iterator[Callable[[], Driver]]:
+    """The same, for a test that needs several."""
     made: list[Driver] = []
 
-    def new(language: Language) -> Driver:
+    def new() -> Driver:
         made.append(drivers.new(language))
         return made[-1]
 
     yield new
-    for driver in made:
-        if driver.alive:
-            assert driver.close() == 0
+    for one in made:
+        assert not one.alive or one.close() == 0
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -40,8 +41,13 @@ def bytes_of(data: Any) -> bytes:
 
 def sha256_of(data: Any) -> str:
     """The hash of a DATA in hexadecimal."""
+    return _sha256(json.dumps(data, sort_keys=True))
+
+
+@lru_cache(maxsize=1000)
+def _sha256(data: str) -> str:
     digest = hashlib.sha256()
-    for chunk in chunks_of(data):
+    for chunk in chunks_of(json.loads(data)):
         digest.update(chunk)
     return digest.hexdigest()
 

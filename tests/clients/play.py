@@ -27,6 +27,7 @@ class Play:
     """The state of a case that is being played."""
 
     def __init__(self, case: Case, driver: Driver, server: Server, proxy: Proxy, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
         self._case = case
         self._driver = driver
         self._server = server
@@ -38,6 +39,7 @@ class Play:
             "direct": server.process.address,
             "tmp": str(directory),
             "id": f"v-{uuid.uuid4().hex[:12]}",
+            "long": "x" * 1000,
             "python": sys.executable,
             "mcp_server": str(ROOT / "tests" / "support" / "mcp_server.py"),
         }
