@@ -96,7 +96,7 @@ func (c *Client) Acquire(ctx context.Context, options AcquireOptions) (*Lease, e
 	renewing, stop := c.lasting(context.Background())
 	lease := &Lease{
 		client:    c,
-		workspace: c.Workspace(response.GetWorkspace().GetWorkspaceId()).As(options.AgentID, options.SessionID),
+		workspace: c.Workspace(response.GetWorkspace().GetWorkspaceId()),
 		request:   request,
 		created:   response.GetCreated(),
 		every:     usualLease / 3,
@@ -115,7 +115,7 @@ func (c *Client) Acquire(ctx context.Context, options AcquireOptions) (*Lease, e
 	return lease, nil
 }
 
-// Workspace is the workspace, as that of the agent and session of [AcquireOptions].
+// Workspace is the workspace. [Workspace.As] makes it that of an agent and a session, which may be others than those of AcquireOptions.
 func (l *Lease) Workspace() *Workspace { return l.workspace }
 
 // Created tells whether Acquire made the workspace.
