@@ -1,6 +1,6 @@
 /** How long to wait before the next attempt. */
 
-import { CancelledError } from "./errors.js";
+import { CancelledError, DeadlineExceededError } from "./errors.js";
 
 /** Exponential delays with jitter: between half and all of 50 ms, 100 ms, 200 ms ... at most 2 s. */
 export class Backoff {
@@ -39,7 +39,10 @@ export function sleep(ms: number, signal: AbortSignal | undefined): Promise<void
 }
 
 /** The error of a call whose signal was aborted. */
-export function cancelled(signal: AbortSignal | undefined): CancelledError {
+export function cancelled(signal: AbortSignal | undefined): CancelledError | DeadlineExceededError {
   const cause: unknown = signal?.reason;
-  return cause instanceof CancelledError ? cause : new CancelledError("the call was cancelled", { cause });
+  if (cause instanceof CancelledError || cause instanceof DeadlineExceededError) {
+    return cause;
+  }
+  return new CancelledError("the call was cancelled", { cause });
 }

@@ -8,6 +8,7 @@ import { InternalError, UnavailableError, WorkspacedError } from "./errors.js";
 import { LifecycleService, type WorkspaceFilterSchema } from "./gen/workspaced/v1/lifecycle_pb.js";
 import { ServerService } from "./gen/workspaced/v1/server_pb.js";
 import { serverInfo, workspaceInfo, type ServerInfo, type WorkspaceInfo } from "./info.js";
+import { acquire, type AcquireOptions, type LeasedWorkspace } from "./lease.js";
 import { MessageStream } from "./message-stream.js";
 import { newId, workspaceSpec, type WorkspaceOptions } from "./spec.js";
 import type { TlsOptions } from "./target.js";
@@ -142,6 +143,20 @@ export class Client implements AsyncDisposable {
       watcher?.close();
       await reported;
     }
+  }
+
+  /**
+   * The workspace that belongs to a user, an agent or a session, made when it is missing, under a lease that is renewed
+   * as long as this program runs:
+   *
+   * ```ts
+   * await using ws = await client.acquire({ policy: "per_session", userId: "u", agentId: "a", sessionId: "s" });
+   * ```
+   *
+   * It may take half an hour unless `timeoutMs` is given. Rejects as {@link Client.initialize} does.
+   */
+  acquire(options: AcquireOptions): Promise<LeasedWorkspace> {
+    return acquire(this.connection, options);
   }
 
   /** A handle on a workspace, without asking the server. */

@@ -1,14 +1,16 @@
 /** Calls to a server: credentials, deadlines, cancellation and repetition. */
 
-import type { DescMessage, DescMethodStreaming, DescMethodUnary, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
-import type { Transport } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
-import { Backoff, cancelled, sleep } from "./backoff.js";
+import type { DescMessage, DescMethod, DescMethodStreaming, DescMethodUnary, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
+import type { IncomingHttpHeaders, OutgoingHttpHeaders } from "node:http2";
+import { setImmediate } from "node:timers/promises";
+import { apiRevision } from "./api-revision.js";
+import { Backoff, sleep } from "./backoff.js";
 import * as errors from "./errors.js";
+import { GrpcCall, type CallEvents } from "./grpc-call.js";
 import { MessageStream } from "./message-stream.js";
 import { serviceConfig } from "./service-config.js";
 import { Session } from "./session.js";
-import { connectionLost, fromStatus } from "./status.js";
+import { connectionLost } from "./status.js";
 import { isLoopback, type TlsOptions } from "./target.js";
 
 /** What every call takes. */
@@ -25,6 +27,12 @@ export interface UnaryOptions extends CallOptions {
   repeatable?: boolean | undefined;
   /** For how long it is tried again, in milliseconds; absent: the client's. */
   retryTimeoutMs?: number | undefined;
+}
+
+/** How {@link Connection} is to treat one stream. */
+export interface StreamOptions extends CallOptions {
+  /** The call is made, and goes on, also while the client is being closed. */
+  tidying?: boolean | undefined;
 }
 
 /** A token, or what gives one for each call: then it can change while the client lives. */
@@ -48,7 +56,6 @@ const FIRST_CONTACT_MS = 2_000;
 const UNREACHABLE_MS = 10_000;
 /** The deadline of a call that may have to pull an image. */
 export const LONG_MS = 1_800_000;
-const MAX_MESSAGE_BYTES = 8 << 20;
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 const REPEATABLE: ReadonlySet<string> = new Set(
@@ -65,9 +72,9 @@ export class Connection {
   answered = false;
   readonly #options: ConnectionOptions;
   readonly #session: Session;
-  readonly #transport: Transport;
-  readonly #open = new Set<Call>();
+  readonly #open = new Set<Open>();
   readonly #companions = new Set<Promise<void>>();
+  readonly #tidying = new Set<Promise<void>>();
   readonly #closing = new AbortController();
   readonly #warned = new Set<string>();
 
@@ -89,18 +96,6 @@ export class Connection {
     this.retryTimeoutMs = options.retryTimeoutMs;
     this.resumeTimeoutMs = options.resumeTimeoutMs;
     this.#session = new Session(address, tls);
-    const session = this.#session;
-    this.#transport = createGrpcTransport({
-      baseUrl: session.authority,
-      readMaxBytes: MAX_MESSAGE_BYTES,
-      writeMaxBytes: MAX_MESSAGE_BYTES,
-      sessionManager: {
-        authority: session.authority,
-        request: (method, path, headers, requestOptions) =>
-          session.request({ ...headers, ":method": method, ":path": path }, requestOptions),
-        notifyResponseByteRead: () => undefined,
-      },
-    });
   }
 
   /** Aborted when the client is closed; its reason is a `CancelledError`. */
@@ -113,23 +108,57 @@ export class Connection {
     return this.#session.openCalls;
   }
 
+  /**
+   * Begin a call of any kind. It ends with the signal, with the deadline (none unless `timeoutMs` says so), or with the
+   * client. Whoever begins it reads it to its end or cancels it.
+   */
+  call<I extends DescMessage, O extends DescMessage>(method: DescMethod & { input: I; output: O }, options: StreamOptions): GrpcCall<I, O> {
+    let call: GrpcCall<I, O> | undefined; // an aborted signal ends it while it is made
+    const events: CallEvents = {
+      metadata: (headers) => this.#onMetadata(headers),
+      ended: () => call !== undefined && this.#open.delete(call),
+    };
+    call = new GrpcCall(method.input, method.output, options.signal, deadline(options.timeoutMs), events);
+    if (call.over) {
+      return call;
+    }
+    if (options.tidying !== true) {
+      this.#open.add(call);
+      if (this.#closing.signal.aborted) {
+        call.cancel(this.#closing.signal.reason);
+        return call;
+      }
+    }
+    const headers = this.#headers(`/${method.parent.typeName}/${method.name}`, options.timeoutMs);
+    const { token } = this.#options;
+    if (typeof token === "function") {
+      void this.#begin(call, this.#withToken(headers, token));
+      return call;
+    }
+    if (token !== undefined) {
+      headers["authorization"] = `Bearer ${token}`;
+    }
+    const stream = this.#session.tryRequest(headers);
+    if (stream !== undefined) {
+      call.begin(stream);
+    } else {
+      void this.#begin(call, headers);
+    }
+    return call;
+  }
+
   /** One unary call, tried once. Rejects with a `WorkspacedError`. */
   async once<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
-    const call = this.#call(options.signal);
+    const call = this.call(method, { signal: options.signal, timeoutMs: options.timeoutMs ?? this.timeoutMs });
     try {
-      const headers = await this.#headers(call);
-      const timeoutMs = deadline(options.timeoutMs ?? this.timeoutMs);
-      const response = await this.#transport.unary(method, call.signal, timeoutMs, headers, request);
-      this.answered = true;
-      return response.message;
-    } catch (error) {
-      throw call.error(error);
+      call.sendLast(request);
+      return await only(call);
     } finally {
-      call.end();
+      call.cancel(undefined);
     }
   }
 
@@ -173,13 +202,19 @@ export class Connection {
 
   /** Wait, unless the signal is aborted or the client is closed: `CancelledError`. */
   async pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-    const call = this.#call(signal);
+    const stop = new AbortController();
+    const abort = (): void => stop.abort(signal?.aborted === true ? signal.reason : this.#closing.signal.reason);
+    const pausing: Open = { cancel: abort };
+    signal?.addEventListener("abort", abort, { once: true });
+    this.#open.add(pausing);
+    if (signal?.aborted === true || this.#closing.signal.aborted) {
+      abort();
+    }
     try {
-      await sleep(ms, call.signal);
-    } catch (error) {
-      throw call.error(error);
+      await sleep(ms, stop.signal);
     } finally {
-      call.end();
+      signal?.removeEventListener("abort", abort);
+      this.#open.delete(pausing);
     }
   }
 
@@ -195,32 +230,26 @@ export class Connection {
   }
 
   /**
-   * A call of any streaming kind. The iterator of `requests` is asked for the next one when the last is on its way; it
-   * is returned when the call ends. No deadline unless `timeoutMs` says so.
+   * A call of any streaming kind, begun by the first look for an answer. The iterator of `requests` is asked for the next
+   * one when the last is on its way, and is returned when the call ends; what it throws ends the call. No deadline unless
+   * `timeoutMs` says so.
    */
   stream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodStreaming<I, O>,
     requests: AsyncIterable<MessageInitShape<I>>,
     options: CallOptions = {},
   ): MessageStream<MessageShape<O>> {
-    const call = this.#call(options.signal);
-    let messages: AsyncIterator<MessageShape<O>> | undefined;
-    const next = async (): Promise<IteratorResult<MessageShape<O>, undefined>> => {
-      try {
-        if (messages === undefined) {
-          const headers = await this.#headers(call);
-          const timeoutMs = options.timeoutMs === undefined ? undefined : deadline(options.timeoutMs);
-          const response = await this.#transport.stream(method, call.signal, timeoutMs, headers, requests);
-          messages = response.message[Symbol.asyncIterator]();
+    let call: GrpcCall<I, O> | undefined;
+    return new MessageStream(
+      () => {
+        if (call === undefined) {
+          call = this.call(method, options);
+          void pump(call, requests);
         }
-        const result = await messages.next();
-        this.answered = true;
-        return result.done === true ? { done: true, value: undefined } : result;
-      } catch (error) {
-        throw call.error(error);
-      }
-    };
-    return new MessageStream(next, () => call.end());
+        return call.next();
+      },
+      () => call?.cancel(undefined),
+    );
   }
 
   /** A call of one request and many answers. */
@@ -229,31 +258,31 @@ export class Connection {
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): MessageStream<MessageShape<O>> {
-    return this.stream(method, one(request), options);
+    let call: GrpcCall<I, O> | undefined;
+    return new MessageStream(
+      () => {
+        if (call === undefined) {
+          call = this.call(method, options);
+          call.sendLast(request);
+        }
+        return call.next();
+      },
+      () => call?.cancel(undefined),
+    );
   }
 
   /** A call of many requests and one answer. An error of `requests` cancels the call, and is what this rejects with. */
   async clientStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodStreaming<I, O>,
     requests: AsyncIterable<MessageInitShape<I>>,
-    options: CallOptions = {},
+    options: StreamOptions = {},
   ): Promise<MessageShape<O>> {
-    const source = new Source(requests);
-    const answers = this.stream(method, source, options);
+    const call = this.call(method, options);
+    void pump(call, requests);
     try {
-      const result = await answers.next();
-      if (result.done === true) {
-        throw new errors.InternalError("the server ended the call without an answer");
-      }
-      const end = await answers.next();
-      if (end.done !== true) {
-        throw new errors.InternalError("the server answered twice");
-      }
-      return result.value;
-    } catch (error) {
-      throw source.failed ? source.error : error;
+      return await only(call);
     } finally {
-      answers.close();
+      call.cancel(undefined);
     }
   }
 
@@ -261,6 +290,12 @@ export class Connection {
   companion(work: (signal: AbortSignal) => Promise<void>): void {
     const running = work(this.#closing.signal).finally(() => this.#companions.delete(running));
     this.#companions.add(running);
+  }
+
+  /** Tidy up beside the caller; `work` does not reject and is bounded in time, and the client's end waits for it. */
+  tidy(work: Promise<void>): void {
+    const running = work.finally(() => this.#tidying.delete(running));
+    this.#tidying.add(running);
   }
 
   /** Tell the program something that it should know, once. */
@@ -273,115 +308,105 @@ export class Connection {
 
   /** End everything. Idempotent. Calls that still run reject with `CancelledError`. */
   async close(): Promise<void> {
-    this.#closing.abort(new errors.CancelledError("the client is closed"));
-    for (const call of this.#open) {
-      call.close();
+    const reason = new errors.CancelledError("the client is closed", { reason: "CLIENT_CLOSED" });
+    if (!this.#closing.signal.aborted) {
+      this.#closing.abort(reason);
+    }
+    for (const open of this.#open) {
+      open.cancel(reason);
     }
     await Promise.all(this.#companions);
+    await setImmediate(); // those that were cancelled say now what they have to tidy up
+    while (this.#tidying.size > 0) {
+      await Promise.all(this.#tidying);
+    }
     this.#session.close();
   }
 
-  #call(signal: AbortSignal | undefined): Call {
-    const call = new Call(signal, this.#open);
-    if (this.#closing.signal.aborted) {
-      call.close();
-    }
-    return call;
-  }
-
-  async #headers(call: Call): Promise<Headers> {
-    const headers = new Headers({ "user-agent": "workspaced-typescript" });
-    const { token } = this.#options;
-    if (token !== undefined) {
-      const value = typeof token === "string" ? token : await token();
-      checkToken(value);
-      headers.set("authorization", `Bearer ${value}`);
-    }
-    if (call.signal.aborted) {
-      throw cancelled(call.signal);
+  #headers(path: string, timeoutMs: number | undefined): OutgoingHttpHeaders {
+    const headers: OutgoingHttpHeaders = {
+      ":method": "POST",
+      ":path": path,
+      "content-type": "application/grpc+proto",
+      te: "trailers",
+      "user-agent": "workspaced-typescript",
+    };
+    const ms = deadline(timeoutMs);
+    if (ms !== undefined) {
+      headers["grpc-timeout"] = ms < 1e8 ? `${ms}m` : `${Math.ceil(ms / 1000)}S`;
     }
     return headers;
   }
-}
 
-/** What one call is cancelled by: the caller's signal, the end of its use, and the end of the client. */
-class Call {
-  readonly #controller = new AbortController();
-  readonly #outer: AbortSignal | undefined;
-  readonly #open: Set<Call>;
-  readonly #onAbort = (): void => this.#controller.abort(this.#outer?.reason);
-  #closed = false;
-
-  constructor(outer: AbortSignal | undefined, open: Set<Call>) {
-    this.#outer = outer;
-    this.#open = open;
-    open.add(this);
-    if (outer?.aborted === true) {
-      this.#onAbort();
-    } else {
-      outer?.addEventListener("abort", this.#onAbort, { once: true });
-    }
+  async #withToken(headers: OutgoingHttpHeaders, source: () => string | Promise<string>): Promise<OutgoingHttpHeaders> {
+    const token = await source();
+    checkToken(token);
+    return { ...headers, authorization: `Bearer ${token}` };
   }
 
-  get signal(): AbortSignal {
-    return this.#controller.signal;
-  }
-
-  /** What the caller is told. */
-  error(raised: unknown): unknown {
-    if (this.#outer?.aborted === true) {
-      return cancelled(this.#outer);
-    }
-    if (this.#closed) {
-      return new errors.CancelledError("the client is closed");
-    }
-    if (raised instanceof TypeError) {
-      return raised;
-    }
-    return fromStatus(raised);
-  }
-
-  /** The client is being closed. */
-  close(): void {
-    this.#closed = true;
-    this.end();
-  }
-
-  /** The call is over: what is left of it ends. */
-  end(): void {
-    this.#outer?.removeEventListener("abort", this.#onAbort);
-    this.#open.delete(this);
-    this.#controller.abort();
-  }
-}
-
-/** Requests, and the error that giving them ended with. */
-class Source<T> implements AsyncIterable<T> {
-  failed = false;
-  error: unknown;
-  readonly #requests: AsyncIterable<T>;
-
-  constructor(requests: AsyncIterable<T>) {
-    this.#requests = requests;
-  }
-
-  async *[Symbol.asyncIterator](): AsyncGenerator<T> {
+  /** Everything that goes wrong ends the call. */
+  async #begin(call: GrpcCall<DescMessage, DescMessage>, headers: OutgoingHttpHeaders | Promise<OutgoingHttpHeaders>): Promise<void> {
+    let ready: OutgoingHttpHeaders;
     try {
-      yield* this.#requests;
+      ready = await headers;
     } catch (error) {
-      this.failed = true;
-      this.error = error;
-      throw error;
+      call.cancel(error); // the program's own, from its source of tokens
+      return;
+    }
+    try {
+      call.begin(await this.#session.request(ready));
+    } catch (cause) {
+      const why = cause instanceof Error ? cause.message : String(cause);
+      call.cancel(new errors.UnavailableError(`${this.address} cannot be reached: ${why}`, { cause }));
+    }
+  }
+
+  #onMetadata(headers: IncomingHttpHeaders): void {
+    this.answered = true;
+    const revision = Number(headers["x-workspaced-api-revision"]);
+    if (revision > 0 && revision < apiRevision) {
+      this.warn(
+        `the server at ${this.address} has revision ${revision} of the API and this client ${apiRevision}: ` +
+          "what was added since is not there",
+      );
     }
   }
 }
 
-async function* one<T>(value: T): AsyncGenerator<T> {
-  yield await Promise.resolve(value);
+/** What ends with the client. */
+interface Open {
+  cancel(error: unknown): void;
 }
 
-function deadline(timeoutMs: number): number | undefined {
-  return timeoutMs > MAX_TIMER_MS ? undefined : Math.max(1, Math.ceil(timeoutMs));
+/** Send what there is to send, until the call is over. */
+async function pump<I extends DescMessage>(call: GrpcCall<I, DescMessage>, requests: AsyncIterable<MessageInitShape<I>>): Promise<void> {
+  try {
+    for await (const request of requests) {
+      if (!(await call.send(request))) {
+        return;
+      }
+    }
+    call.end();
+  } catch (error) {
+    call.cancel(error);
+  }
+}
+
+/** The one answer of a call. */
+async function only<O extends DescMessage>(call: GrpcCall<DescMessage, O>): Promise<MessageShape<O>> {
+  const first = await call.next();
+  if (first.done === true) {
+    throw new errors.InternalError("the server ended the call without an answer");
+  }
+  const end = await call.next();
+  if (end.done !== true) {
+    throw new errors.InternalError("the server answered twice");
+  }
+  return first.value;
+}
+
+function deadline(timeoutMs: number | undefined): number | undefined {
+  return timeoutMs === undefined || timeoutMs > MAX_TIMER_MS ? undefined : Math.max(1, Math.ceil(timeoutMs));
 }
 
 function checkToken(token: string): void {

@@ -1,8 +1,8 @@
-import { timestampDate } from "@bufbuild/protobuf/wkt";
-import * as pb from "./gen/workspaced/v1/file_pb.js";
+/** What is known of files, and what happens to them. */
 
-/** What a file is; `unknown` is what a newer server knows and this version does not. */
-export type FileType = "file" | "directory" | "symlink" | "other" | "unknown";
+import { CHANGE_KINDS, FILE_TYPES, type ChangeKind, type FileType } from "./enums.js";
+import type { FileInfo as FileMessage, WatchFilesResponse } from "./gen/workspaced/v1/file_pb.js";
+import { when } from "./info.js";
 
 /** A file, directory or link. */
 export interface FileInfo {
@@ -13,7 +13,7 @@ export interface FileInfo {
   readonly size: number;
   /** Permission bits. */
   readonly mode: number;
-  /** When its content changed last, to the millisecond. */
+  /** When its content changed last. */
   readonly modifyTime: Date | undefined;
   /** The name of its owner, or the uid. */
   readonly user: string;
@@ -27,70 +27,57 @@ export interface FileInfo {
   readonly rawPath: Uint8Array;
 }
 
-/**
- * What a watch tells; `kind` says what it is.
- *
- * * `ready`: the watch stands, every later change is reported. It comes again after a broken connection, when changes
- *   may have been missed: list again then. With `polling` changes are found once a second.
- * * `overflow`: changes came faster than they could be reported: list again.
- * * all else: a change of a file.
- */
-export type WatchEvent =
-  | { readonly kind: "ready"; readonly polling: boolean }
-  | { readonly kind: "overflow" }
-  | FileChange;
-
 /** A change of a file. */
 export interface FileChange {
-  readonly kind: "created" | "modified" | "deleted" | "moved" | "unknown";
+  readonly kind: ChangeKind;
   readonly path: string;
-  /** The new path of what was `moved`; else empty. */
+  /** The new path, with MOVED; else empty. */
   readonly to: string;
   /** What it is, as far as known. */
   readonly type: FileType;
 }
 
-const TYPES: Readonly<Record<number, FileType>> = {
-  [pb.FileType.FILE]: "file",
-  [pb.FileType.DIRECTORY]: "directory",
-  [pb.FileType.SYMLINK]: "symlink",
-  [pb.FileType.OTHER]: "other",
-};
-const KINDS: Readonly<Record<number, FileChange["kind"]>> = {
-  [pb.FileChange_Kind.CREATED]: "created",
-  [pb.FileChange_Kind.MODIFIED]: "modified",
-  [pb.FileChange_Kind.DELETED]: "deleted",
-  [pb.FileChange_Kind.MOVED]: "moved",
-};
+/** The watch stands: every later change is reported. It comes again after a broken connection: list again then. */
+export interface WatchReady {
+  readonly kind: "READY";
+  /** Changes are found by looking every second. */
+  readonly polling: boolean;
+}
 
-/** @internal */
-export function fileInfo(info: pb.FileInfo | undefined): FileInfo {
-  const { path = "", type = 0, size = 0n, mode = 0, modifyTime, user = "", group = "", linkTarget = "" } = info ?? {};
+/** Changes came faster than they could be reported: list again. */
+export interface WatchOverflow {
+  readonly kind: "OVERFLOW";
+}
+
+/** What a watch tells; `kind` says what it is. */
+export type WatchEvent = WatchReady | WatchOverflow | FileChange;
+
+/** From the message. */
+export function fileInfo(proto: FileMessage | undefined): FileInfo {
   return {
-    path,
-    type: TYPES[type] ?? "unknown",
-    size: Number(size),
-    mode,
-    modifyTime: modifyTime && timestampDate(modifyTime),
-    user,
-    group,
-    linkTarget,
-    sha256: info?.sha256 ?? "",
-    rawPath: info?.rawPath ?? new Uint8Array(),
+    path: proto?.path ?? "",
+    type: FILE_TYPES.name(proto?.type ?? 0),
+    size: Number(proto?.size ?? 0n),
+    mode: proto?.mode ?? 0,
+    modifyTime: when(proto?.modifyTime),
+    user: proto?.user ?? "",
+    group: proto?.group ?? "",
+    linkTarget: proto?.linkTarget ?? "",
+    sha256: proto?.sha256 ?? "",
+    rawPath: proto?.rawPath ?? new Uint8Array(),
   };
 }
 
-/** What an event of the API tells; nothing for one that only shows that the call lives.
- * @internal */
-export function watchEvent({ event }: pb.WatchFilesResponse): WatchEvent | undefined {
+/** From the message; nothing for one that only shows that the call lives, or that this version does not know. */
+export function watchEvent({ event }: WatchFilesResponse): WatchEvent | undefined {
   switch (event.case) {
     case "ready":
-      return { kind: "ready", polling: event.value.polling };
+      return { kind: "READY", polling: event.value.polling };
     case "overflow":
-      return { kind: "overflow" };
+      return { kind: "OVERFLOW" };
     case "change": {
       const { kind, path, to, type } = event.value;
-      return { kind: KINDS[kind] ?? "unknown", path, to, type: TYPES[type] ?? "unknown" };
+      return { kind: CHANGE_KINDS.name(kind), path, to, type: FILE_TYPES.name(type) };
     }
     default:
       return undefined;

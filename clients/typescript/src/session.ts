@@ -10,6 +10,7 @@ const CONNECT_MS = 5_000;
 /** A frozen server is noticed after both of these. */
 const PING_INTERVAL_MS = 5_000;
 const PING_TIMEOUT_MS = 3_000;
+const SESSION_MEMORY_MB = 1024;
 const STREAM_WINDOW_BYTES = MIB;
 const CONNECTION_WINDOW_BYTES = 16 * MIB;
 
@@ -20,18 +21,21 @@ const CONNECTION_WINDOW_BYTES = 16 * MIB;
 export class Session {
   /** The origin that requests are for. */
   readonly authority: string;
-  readonly #address: string;
+  readonly #target: net.TcpNetConnectOpts | net.IpcNetConnectOpts;
   readonly #tls: TlsOptions | undefined;
   #current: http2.ClientHttp2Session | undefined;
-  #connecting: Promise<http2.ClientHttp2Session> | undefined;
+  #connecting: Promise<void> | undefined;
   readonly #all = new Set<http2.ClientHttp2Session>();
   readonly #watched = new WeakMap<http2.ClientHttp2Session, Watch>();
   #closed = false;
 
   constructor(address: string, tlsOptions: TlsOptions | undefined) {
-    this.#address = address;
     this.#tls = tlsOptions;
-    this.authority = authority(address, tlsOptions !== undefined).origin;
+    const url = authority(address, tlsOptions !== undefined);
+    this.authority = url.origin;
+    const path = socketPath(address);
+    const port = Number(url.port || (tlsOptions === undefined ? 80 : 443));
+    this.#target = path === undefined ? { host: url.hostname.replace(/^\[|\]$/g, ""), port, noDelay: true } : { path };
   }
 
   /** How many calls are open, on all connections. */
@@ -43,19 +47,25 @@ export class Session {
     return count;
   }
 
-  /** Open a stream, on the present connection or on a new one. Rejects with what made the connection fail. */
-  async request(headers: http2.OutgoingHttpHeaders, options: http2.ClientSessionRequestOptions): Promise<http2.ClientHttp2Stream> {
+  /** Open a stream on the connection that there is; `undefined` when there is none. */
+  tryRequest(headers: http2.OutgoingHttpHeaders): http2.ClientHttp2Stream | undefined {
+    const session = this.#current;
+    if (session === undefined || session.closed || session.destroyed) {
+      return undefined;
+    }
+    const stream = session.request(headers);
+    this.#watched.get(session)?.add(stream);
+    return stream;
+  }
+
+  /** Open a stream, on a new connection when there is none. Rejects with what made the connection fail. */
+  async request(headers: http2.OutgoingHttpHeaders): Promise<http2.ClientHttp2Stream> {
     for (;;) {
-      const session = this.#usable() ?? (await this.#connect());
-      try {
-        const stream = session.request(headers, options);
-        this.#watched.get(session)?.add(stream);
+      const stream = this.tryRequest(headers);
+      if (stream !== undefined) {
         return stream;
-      } catch (error) {
-        if (!session.closed && !session.destroyed) {
-          throw error; // else it closed between our look and the request
-        }
       }
+      await this.#connect();
     }
   }
 
@@ -67,19 +77,14 @@ export class Session {
     }
   }
 
-  #usable(): http2.ClientHttp2Session | undefined {
-    const session = this.#current;
-    return session !== undefined && !session.closed && !session.destroyed ? session : undefined;
-  }
-
-  #connect(): Promise<http2.ClientHttp2Session> {
+  #connect(): Promise<void> {
     this.#connecting ??= this.#open().finally(() => {
       this.#connecting = undefined;
     });
     return this.#connecting;
   }
 
-  #open(): Promise<http2.ClientHttp2Session> {
+  #open(): Promise<void> {
     return new Promise((resolve, reject) => {
       if (this.#closed) {
         throw new Error("the client is closed");
@@ -108,22 +113,25 @@ export class Session {
         session.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
         this.#watched.set(session, new Watch(session));
         this.#current = session;
-        resolve(session);
+        resolve();
       });
     });
   }
 
-  #options(): http2.ClientSessionOptions | http2.SecureClientSessionOptions {
-    const options: http2.SecureClientSessionOptions = {
-      ...(this.#tls === undefined ? {} : secureOptions(this.#tls)),
+  #options(): http2.ClientSessionOptions {
+    return {
+      maxSessionMemory: SESSION_MEMORY_MB, // what is queued on all streams together; each has a bound of its own
       settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES, maxFrameSize: MIB },
+      createConnection: () => (this.#tls === undefined ? net.connect(this.#target) : this.#secure(this.#tls)),
     };
-    const path = socketPath(this.#address);
-    if (path !== undefined) {
-      options.createConnection = () =>
-        this.#tls === undefined ? net.connect(path) : tls.connect({ path, ALPNProtocols: ["h2"], ...secureOptions(this.#tls) });
-    }
-    return options;
+  }
+
+  #secure(options: TlsOptions): tls.TLSSocket {
+    const target = this.#target;
+    const named = "host" in target && net.isIP(target.host ?? "") === 0 ? { servername: target.host } : {};
+    const socket = tls.connect({ ...target, ALPNProtocols: ["h2"], ...named, ...secureOptions(options) });
+    socket.setNoDelay(true);
+    return socket;
   }
 }
 

@@ -118,57 +118,47 @@ export function onceSource(iterate: () => AsyncIterator<Uint8Array>): Source {
         throw new TypeError("a stream gives its bytes once");
       }
       begun = true;
-      const steps = new Steps(iterate(), signal);
       const gathered = new Gathered();
-      try {
-        for (let step = await steps.next(); step.done !== true; step = await steps.next()) {
-          yield* gathered.add(step.value);
-        }
-        yield* gathered.rest();
-      } finally {
-        steps.leave();
+      for await (const piece of interruptible(iterate(), signal)) {
+        yield* gathered.add(piece);
       }
+      yield* gathered.rest();
     },
   };
 }
 
-/** The steps of an iterator, until a signal is aborted. */
-class Steps {
-  readonly #iterator: AsyncIterator<Uint8Array>;
-  readonly #signal: AbortSignal;
-  #ended = false;
-  #interrupt: () => void = () => undefined;
-  readonly #onAbort = (): void => this.#interrupt();
-
-  constructor(iterator: AsyncIterator<Uint8Array>, signal: AbortSignal) {
-    this.#iterator = iterator;
-    this.#signal = signal;
-    signal.addEventListener("abort", this.#onAbort, { once: true });
-  }
-
-  async next(): Promise<IteratorResult<Uint8Array, unknown>> {
-    this.#signal.throwIfAborted();
-    // One promise a step: racing against one that lasts would keep something of every step.
-    return await new Promise((resolve, reject) => {
-      this.#interrupt = () => reject(this.#signal.reason as Error);
-      this.#iterator.next().then(
+/** What an iterator gives, until the signal is aborted: also while the iterator waits, and then without waiting for it.
+ * @internal */
+export async function* interruptible<T>(iterator: AsyncIterator<T>, signal: AbortSignal): AsyncGenerator<T, void, undefined> {
+  let ended = false;
+  let interrupt: () => void = () => undefined;
+  const onAbort = (): void => interrupt();
+  // One promise a step: racing against one that lasts would keep something of every step.
+  const next = (): Promise<IteratorResult<T, unknown>> =>
+    new Promise((resolve, reject) => {
+      interrupt = () => reject(signal.reason as Error);
+      iterator.next().then(
         (step) => {
-          this.#ended ||= step.done === true;
+          ended = step.done === true;
           resolve(step);
         },
         (error: Error) => {
-          this.#ended = true;
+          ended = true;
           reject(error);
         },
       );
     });
-  }
-
-  /** Tells the iterator that nobody goes on with it. Not waited for: one that waits itself would hold its caller. */
-  leave(): void {
-    this.#signal.removeEventListener("abort", this.#onAbort);
-    if (!this.#ended) {
-      this.#iterator.return?.().catch(() => undefined); // there is an error already
+  signal.throwIfAborted();
+  signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    for (let step = await next(); step.done !== true; step = await next()) {
+      yield step.value;
+      signal.throwIfAborted();
+    }
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+    if (!ended) {
+      iterator.return?.().catch(() => undefined); // there is an error already
     }
   }
 }

@@ -1,9 +1,11 @@
 /** From the status of a call to an error of this library. */
 
 import { fromBinary } from "@bufbuild/protobuf";
-import { Code, ConnectError } from "@connectrpc/connect";
+import type { IncomingHttpHeaders } from "node:http2";
 import * as errors from "./errors.js";
 import { BadRequestSchema, ErrorInfoSchema, RequestInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
+import { StatusSchema } from "./gen/google/rpc/status_pb.js";
+import { milliseconds } from "./info.js";
 
 type ErrorClass = (new (message: string, details?: errors.ErrorDetails) => errors.WorkspacedError) & {
   readonly defaultCode: errors.StatusCode;
@@ -11,23 +13,23 @@ type ErrorClass = (new (message: string, details?: errors.ErrorDetails) => error
 
 const DOMAIN = "workspaced";
 
-const NAMES: Readonly<Record<Code, errors.StatusCode>> = {
-  [Code.Canceled]: "CANCELLED",
-  [Code.Unknown]: "UNKNOWN",
-  [Code.InvalidArgument]: "INVALID_ARGUMENT",
-  [Code.DeadlineExceeded]: "DEADLINE_EXCEEDED",
-  [Code.NotFound]: "NOT_FOUND",
-  [Code.AlreadyExists]: "ALREADY_EXISTS",
-  [Code.PermissionDenied]: "PERMISSION_DENIED",
-  [Code.ResourceExhausted]: "RESOURCE_EXHAUSTED",
-  [Code.FailedPrecondition]: "FAILED_PRECONDITION",
-  [Code.Aborted]: "ABORTED",
-  [Code.OutOfRange]: "OUT_OF_RANGE",
-  [Code.Unimplemented]: "UNIMPLEMENTED",
-  [Code.Internal]: "INTERNAL",
-  [Code.Unavailable]: "UNAVAILABLE",
-  [Code.DataLoss]: "DATA_LOSS",
-  [Code.Unauthenticated]: "UNAUTHENTICATED",
+/** By number. */
+const CODES: readonly errors.StatusCode[] = [
+  "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+  "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
+  "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+];
+
+/** What an answer means that did not come from a gRPC server. */
+const HTTP_CODES: Readonly<Record<number, errors.StatusCode>> = {
+  400: "INTERNAL",
+  401: "UNAUTHENTICATED",
+  403: "PERMISSION_DENIED",
+  404: "UNIMPLEMENTED",
+  429: "UNAVAILABLE",
+  502: "UNAVAILABLE",
+  503: "UNAVAILABLE",
+  504: "UNAVAILABLE",
 };
 
 const BY_CODE = new Map<errors.StatusCode, ErrorClass>(
@@ -81,28 +83,32 @@ const BY_REASON: Readonly<Record<string, ErrorClass>> = {
   SERVER_DRAINING: errors.DrainingError,
 };
 
-/** The error for what the transport raised. */
-export function fromStatus(raised: unknown): errors.WorkspacedError {
-  if (raised instanceof errors.WorkspacedError) {
-    return raised;
+/** Whether these headers say how a call ended. */
+export function hasStatus(headers: IncomingHttpHeaders): boolean {
+  return headers["grpc-status"] !== undefined;
+}
+
+/** The error that trailers, or the headers of an answer that is none, tell of; `undefined` for OK. */
+export function fromHeaders(headers: IncomingHttpHeaders): errors.WorkspacedError | undefined {
+  const status = headers["grpc-status"];
+  if (status === undefined) {
+    const http = Number(headers[":status"]);
+    return fromStatus(HTTP_CODES[http] ?? "UNKNOWN", `the server answered with HTTP status ${http}`, headers);
   }
-  const status = ConnectError.from(raised, Code.Unavailable);
-  const code = NAMES[status.code] ?? "UNKNOWN";
-  const details: errors.ErrorDetails = { code, requestId: status.metadata.get("x-request-id") ?? "" };
-  if (status.cause !== undefined) {
-    details.cause = status.cause;
-  }
-  for (const detail of status.details) {
-    if ("type" in detail) {
-      readDetail(details, detail.type, detail.value);
-    }
-  }
+  const code = CODES[Number(status)] ?? "UNKNOWN";
+  return code === "OK" ? undefined : fromStatus(code, decodeMessage(headers["grpc-message"]), headers);
+}
+
+function fromStatus(code: errors.StatusCode, message: string, headers: IncomingHttpHeaders): errors.WorkspacedError {
+  const details: errors.ErrorDetails = { code, requestId: text(headers["x-request-id"]) };
+  readDetails(details, text(headers["grpc-status-details-bin"]));
   const generic = BY_CODE.get(code) ?? errors.InternalError;
-  let type = (details.reason !== undefined && Object.hasOwn(BY_REASON, details.reason) && BY_REASON[details.reason]) || generic;
+  const { reason = "" } = details;
+  let type = (Object.hasOwn(BY_REASON, reason) ? BY_REASON[reason] : undefined) ?? generic;
   if (!(type === generic || type.prototype instanceof generic)) {
     type = generic; // the reason was given another code since: the code is what callers handle
   }
-  return new type(status.rawMessage, details);
+  return new type(message, details);
 }
 
 /** Whether the connection broke, or the server is going: the same call may work on the next connection. */
@@ -110,39 +116,56 @@ export function connectionLost(error: errors.WorkspacedError): boolean {
   if (error.reason !== "") {
     return error instanceof errors.DrainingError;
   }
-  return error.code === "UNAVAILABLE";
+  return error.code === "UNAVAILABLE" || (error.code === "CANCELLED" && error.cause === undefined);
+}
+
+function readDetails(details: errors.ErrorDetails, serialized: string): void {
+  try {
+    for (const { typeUrl, value } of fromBinary(StatusSchema, Buffer.from(serialized, "base64")).details) {
+      readDetail(details, typeUrl.slice(typeUrl.lastIndexOf("/") + 1), value);
+    }
+  } catch (cause) {
+    details.cause = cause; // damaged details must not hide the status itself
+  }
 }
 
 function readDetail(details: errors.ErrorDetails, type: string, value: Uint8Array): void {
-  try {
-    switch (type) {
-      case ErrorInfoSchema.typeName: {
-        const info = fromBinary(ErrorInfoSchema, value);
-        if (info.domain === DOMAIN) {
-          details.reason = info.reason;
-          details.metadata = info.metadata;
-        }
-        break;
+  switch (type) {
+    case ErrorInfoSchema.typeName: {
+      const info = fromBinary(ErrorInfoSchema, value);
+      if (info.domain === DOMAIN) {
+        details.reason = info.reason;
+        details.metadata = info.metadata;
       }
-      case RetryInfoSchema.typeName: {
-        const delay = fromBinary(RetryInfoSchema, value).retryDelay;
-        details.retryAfterMs = delay === undefined ? 0 : Number(delay.seconds) * 1000 + delay.nanos / 1e6;
-        break;
-      }
-      case BadRequestSchema.typeName:
-        details.violations = fromBinary(BadRequestSchema, value).fieldViolations.map(({ field, description }) => ({
-          field,
-          description,
-        }));
-        break;
-      case RequestInfoSchema.typeName:
-        details.requestId = fromBinary(RequestInfoSchema, value).requestId || details.requestId;
-        break;
+      break;
     }
-  } catch (error) {
-    if (!(error instanceof Error)) {
-      throw error;
-    }
-    details.cause ??= error; // damaged details must not hide the status itself
+    case RetryInfoSchema.typeName:
+      details.retryAfterMs = milliseconds(fromBinary(RetryInfoSchema, value).retryDelay);
+      break;
+    case BadRequestSchema.typeName:
+      details.violations = fromBinary(BadRequestSchema, value).fieldViolations.map(({ field, description }) => ({
+        field,
+        description,
+      }));
+      break;
+    case RequestInfoSchema.typeName:
+      details.requestId = fromBinary(RequestInfoSchema, value).requestId || details.requestId;
+      break;
   }
+}
+
+function decodeMessage(message: string | string[] | undefined): string {
+  const encoded = text(message);
+  try {
+    return decodeURIComponent(encoded);
+  } catch (error) {
+    if (error instanceof URIError) {
+      return encoded; // not encoded as it should be: better than nothing
+    }
+    throw error;
+  }
+}
+
+function text(value: string | string[] | undefined): string {
+  return (typeof value === "string" ? value : value?.[0]) ?? "";
 }
