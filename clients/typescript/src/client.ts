@@ -98,7 +98,12 @@ export class Client implements AsyncDisposable {
     this.connection = connection;
   }
 
-  /** Close the connection. Idempotent. Calls that still run reject with `CancelledError`. */
+  /** How many calls are open on the wire. */
+  get openCalls(): number {
+    return this.connection.openCalls;
+  }
+
+  /** Close the connection. Idempotent. Calls that still run reject with `CancelledError`, later ones with `TypeError`. */
   close(): Promise<void> {
     return this.connection.close();
   }

@@ -125,7 +125,7 @@ export class Connection {
     if (options.tidying !== true) {
       this.#open.add(call);
       if (this.#closing.signal.aborted) {
-        call.cancel(this.#closing.signal.reason);
+        call.cancel(new TypeError("the client is closed"));
         return call;
       }
     }

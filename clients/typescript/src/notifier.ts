@@ -1,6 +1,8 @@
 /** Waiting for something to change. */
 
 import { cancelled } from "./backoff.js";
+import type { CallOptions } from "./connection.js";
+import { DeadlineExceededError } from "./errors.js";
 
 /** Wakes everybody who waits. A change before the wait is not seen: look first, then wait. */
 export class Notifier {
@@ -38,30 +40,25 @@ export class Notifier {
   }
 }
 
-/**
- * A signal that is aborted with the first of another signal and a time limit, whose reason is then a
- * `DeadlineExceededError`. Call `release` when it is no longer needed.
- */
-export function limited(
-  signal: AbortSignal | undefined,
-  timeoutMs: number | undefined,
-  expired: () => Error,
-): { signal: AbortSignal | undefined; release: () => void } {
+/** Do something within a time limit: `work` is given a signal that is aborted with the caller's, and when time is up. */
+export async function bounded<T>(
+  { signal, timeoutMs }: CallOptions,
+  work: (signal: AbortSignal | undefined) => Promise<T>,
+): Promise<T> {
   if (timeoutMs === undefined || timeoutMs >= 2 ** 31) {
-    return { signal, release: () => undefined };
+    return work(signal);
   }
-  const controller = new AbortController();
-  const timer = setTimeout(() => controller.abort(expired()), timeoutMs);
-  const abort = (): void => controller.abort(signal?.reason);
+  const stop = new AbortController();
+  const timer = setTimeout(() => stop.abort(new DeadlineExceededError(`not done within ${timeoutMs} ms`)), timeoutMs);
+  const abort = (): void => stop.abort(signal?.reason);
   signal?.addEventListener("abort", abort, { once: true });
   if (signal?.aborted === true) {
     abort();
   }
-  return {
-    signal: controller.signal,
-    release: () => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", abort);
-    },
-  };
+  try {
+    return await work(stop.signal);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", abort);
+  }
 }

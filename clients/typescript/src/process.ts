@@ -4,11 +4,11 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Attachment } from "./attachment.js";
 import { cancelled } from "./backoff.js";
 import type { CallOptions, Connection } from "./connection.js";
-import { DeadlineExceededError, OutputLostError, WorkspacedError } from "./errors.js";
+import { OutputLostError, WorkspacedError } from "./errors.js";
 import { ExecutionService, SignalScope } from "./gen/workspaced/v1/execution_pb.js";
 import { DisconnectPolicy, type ProcessSpecSchema } from "./gen/workspaced/v1/process_pb.js";
 import { duration } from "./info.js";
-import { limited } from "./notifier.js";
+import { bounded } from "./notifier.js";
 import { exitInfo, processInfo, type Exit, type ProcessEvent, type ProcessInfo } from "./process-info.js";
 import { OutputStreams } from "./process-streams.js";
 
@@ -70,14 +70,11 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
 
   /** @internal Attach now; the signal detaches later, too. */
   async open({ signal, timeoutMs }: CallOptions): Promise<this> {
-    const limit = limited(signal, timeoutMs, () => new DeadlineExceededError(`not attached within ${String(timeoutMs)} ms`));
     try {
-      await this.#attachment.open(limit.signal);
+      await bounded({ signal, timeoutMs }, (limit) => this.#attachment.open(limit));
     } catch (error) {
       this.#closed = true;
       throw error;
-    } finally {
-      limit.release();
     }
     if (signal !== undefined) {
       const abort = (): void => void this.#detach(cancelled(signal));
@@ -139,7 +136,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   [Symbol.asyncIterator](): AsyncIterableIterator<ProcessEvent, undefined> {
     const iterator: AsyncIterableIterator<ProcessEvent, undefined> = {
       next: async () => {
-        const value = await this.#next();
+        const value = await this.read();
         return value === undefined ? { done: true, value } : { done: false, value };
       },
       return: async () => {
@@ -152,25 +149,39 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   }
 
   /**
+   * The next event; `undefined` when the process has ended. For reading up to some point without detaching, as leaving a
+   * loop does. An abort and `timeoutMs` lose nothing.
+   */
+  async read(options: CallOptions = {}): Promise<ProcessEvent | undefined> {
+    const attachment = this.#closed ? this.#attachment : await this.#attached(options);
+    const event = await bounded(options, (signal) => attachment.next(signal));
+    if (event?.kind === "gap" && this.#gaps === "throw") {
+      throw new OutputLostError(event.start, event.end);
+    }
+    return event;
+  }
+
+  /**
    * Write to standard input; needs `stdin: true` or a pty. A string is sent as UTF-8.
    *
    * Resolves when the bytes are taken: at most 1 MiB is on its way, else it waits for the process to read. Each byte
    * arrives exactly once, also over broken connections. Rejects with `StdinClosedError`. After an abort `stdinOffset`
    * tells how much was taken.
    */
-  async write(data: Uint8Array | string, options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
-    const attachment = await this.#attached(options.signal);
-    await attachment.write(typeof data === "string" ? new TextEncoder().encode(data) : data, options.signal);
+  async write(data: Uint8Array | string, options: CallOptions = {}): Promise<void> {
+    const attachment = await this.#attached(options);
+    const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
+    await bounded(options, (signal) => attachment.write(bytes, signal));
   }
 
   /** Close standard input after what was written. Idempotent. */
-  async closeStdin(): Promise<void> {
-    (await this.#attached()).closeStdin();
+  async closeStdin(options: CallOptions = {}): Promise<void> {
+    (await this.#attached(options)).closeStdin();
   }
 
   /** Give the process's terminal this size, in characters. */
-  async resize(cols: number, rows: number): Promise<void> {
-    (await this.#attached()).resize(cols, rows);
+  async resize(cols: number, rows: number, options: CallOptions = {}): Promise<void> {
+    (await this.#attached(options)).resize(cols, rows);
   }
 
   /**
@@ -214,17 +225,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
    * the waiting, not the process: `DeadlineExceededError`. An abort changes nothing.
    */
   async wait(options: CallOptions = {}): Promise<Exit> {
-    const { timeoutMs } = options;
-    const limit = limited(
-      options.signal,
-      timeoutMs,
-      () => new DeadlineExceededError(`the process still runs after ${String(timeoutMs)} ms`),
-    );
-    try {
-      return await this.#wait(limit.signal);
-    } finally {
-      limit.release();
-    }
+    return await bounded(options, (signal) => this.#wait(signal));
   }
 
   /** Detach. Idempotent; the process goes on as its `disconnectPolicy` says. */
@@ -268,17 +269,8 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     return this.exit;
   }
 
-  async #next(): Promise<ProcessEvent | undefined> {
-    const attachment = this.#closed ? this.#attachment : await this.#attached();
-    const event = await attachment.next();
-    if (event?.kind === "gap" && this.#gaps === "throw") {
-      throw new OutputLostError(event.start, event.end);
-    }
-    return event;
-  }
-
   /** The attachment, which stands: the first one, or another after a loop was left. */
-  async #attached(signal?: AbortSignal): Promise<Attachment> {
+  async #attached(options: CallOptions): Promise<Attachment> {
     if (this.#closed) {
       throw new TypeError("the process handle is closed");
     }
@@ -295,7 +287,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     }
     const attachment = this.#attachment;
     if (attachment.started === undefined) {
-      await attachment.open(signal);
+      await bounded(options, (signal) => attachment.open(signal));
     }
     return attachment;
   }
@@ -311,7 +303,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
 
   #output(): OutputStreams {
     this.#streams ??= new OutputStreams(
-      () => this.#next(),
+      () => this.read(),
       () => this.#detach(),
     );
     return this.#streams;

@@ -3,11 +3,11 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Backoff } from "./backoff.js";
 import type { CallOptions, Connection } from "./connection.js";
-import { CommandFailedError, DeadlineExceededError, InternalError, OutputLostError, StdinClosedError, WorkspacedError } from "./errors.js";
+import { CommandFailedError, InternalError, OutputLostError, StdinClosedError, WorkspacedError } from "./errors.js";
 import type { ExitReason } from "./enums.js";
 import { ExecutionService, type RunProcessRequestSchema, type RunProcessResponse } from "./gen/workspaced/v1/execution_pb.js";
 import { DisconnectPolicy, StdinMode, type ProcessSpecSchema } from "./gen/workspaced/v1/process_pb.js";
-import { limited } from "./notifier.js";
+import { bounded } from "./notifier.js";
 import { describe, exitInfo, type Exit, type ResourceUsage } from "./process-info.js";
 import { Process } from "./process.js";
 
@@ -84,16 +84,12 @@ export interface Run {
 }
 
 /** Run a process to its end; see `Workspace.run`. */
-export async function runProcess(connection: Connection, run: Run, { signal, timeoutMs }: CallOptions): Promise<Result> {
+export async function runProcess(connection: Connection, run: Run, options: CallOptions): Promise<Result> {
   if (!(run.maxOutputBytes >= 1)) {
     throw new TypeError("maxOutputBytes is at least 1");
   }
-  const limit = limited(signal, timeoutMs, () => new DeadlineExceededError(`the command has not ended within ${String(timeoutMs)} ms`));
-  try {
-    return await (run.stdin.length > ANSWER_BYTES ? feed(connection, run, limit.signal) : ask(connection, run, limit.signal));
-  } finally {
-    limit.release();
-  }
+  const way = run.stdin.length > ANSWER_BYTES ? feed : ask;
+  return await bounded(options, (signal) => way(connection, run, signal));
 }
 
 async function ask(connection: Connection, run: Run, signal: AbortSignal | undefined): Promise<Result> {
