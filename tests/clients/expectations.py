@@ -27,12 +27,14 @@ def filled(value: Any, names: Mapping[str, Any]) -> Any:
 
 
 def at(value: Any, path: str) -> Any:
-    """What is under a path such as `stdout.text` or `order.0`; `text` of DATA is what it says."""
+    """What is under a path such as `stdout.text` or `order.0`; DATA has `text`, `line` (stripped) and `number`."""
     for part in path.split("."):
         if part == "text" and isinstance(value, dict) and "base64" in value:
             value = base64.b64decode(value["base64"]).decode()
         elif part == "line" and isinstance(value, dict) and "base64" in value:
             value = base64.b64decode(value["base64"]).decode().strip()
+        elif part == "number" and isinstance(value, dict) and "base64" in value:
+            value = int(base64.b64decode(value["base64"]))
         elif isinstance(value, list):
             value = value[int(part)]
         else:

@@ -92,13 +92,14 @@ class Play:
                 for inner in step["steps"]:
                     self._step(inner)
         elif "start" in step:
-            self._running[step["start"]] = self._driver.start(step["op"], self._args(step))
-            self._trace.append(f"start {step['start']}: {step['op']} {self._args(step)}")
+            name = self._filled(step["start"])
+            self._running[name] = self._driver.start(step["op"], self._args(step))
+            self._trace.append(f"start {name}: {step['op']} {self._args(step)}")
         elif "await" in step:
-            within = step.get("within", _WITHIN)
-            self._compare(step, step["await"], self._running[step["await"]].answer(within))
+            name = self._filled(step["await"])
+            self._compare(step, name, self._running[name].answer(step.get("within", _WITHIN)))
         elif "cancel" in step:
-            self._running[step["cancel"]].cancel()
+            self._running[self._filled(step["cancel"])].cancel()
         elif "fault" in step:
             self._trace.append(f"fault {step['fault']}")
             self._fault(filled(step["fault"], self.names))
@@ -111,6 +112,9 @@ class Play:
         else:
             answer = self._driver.ask(step["op"], self._args(step), step.get("within", _WITHIN))
             self._compare(step, step["op"], answer)
+
+    def _filled(self, name: str) -> str:
+        return str(filled(name, self.names))
 
     def _args(self, step: dict[str, Any]) -> dict[str, Any]:
         args: dict[str, Any] = filled(step.get("args", {}), self.names)

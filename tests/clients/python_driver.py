@@ -75,7 +75,7 @@ class Driver:
             return
         task = asyncio.create_task(self._answer(number, request), name=f"driver request {number}")
         self._requests[number] = task
-        task.add_done_callback(lambda _: self._requests.pop(number, None))
+        task.add_done_callback(lambda ended: self._forget(number, ended))
 
     async def close(self) -> None:
         """Cancel what runs, and close every client."""
@@ -86,6 +86,11 @@ class Driver:
             await asyncio.wait(running)
         for client in self.objects.all_of(Client):
             await client.aclose()
+
+    def _forget(self, number: int, task: asyncio.Task[None]) -> None:
+        self._requests.pop(number, None)
+        if task.cancelled():  # before it began, so that it could not say so itself
+            self._say({"id": number, "error": error_of(asyncio.CancelledError())})
 
     async def _answer(self, number: int, request: dict[str, Any]) -> None:
         try:
