@@ -158,14 +158,18 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	l.stop()
 	<-l.stopped
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
-	request := &pb.ReleaseWorkspaceRequest{LeaseId: l.ID()}
-	_, err := once(ctx, l.client, l.client.lifecycle.ReleaseWorkspace, request, 0)
+	err := l.client.release(ctx, l.ID())
 	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDeadlineExceeded) {
 		l.client.warn(fmt.Sprintf("lease of %s not released: %v", l.workspace.ID, err))
 		return nil
 	}
+	return err
+}
+
+func (c *Client) release(ctx context.Context, leaseID string) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	_, err := once(ctx, c, c.lifecycle.ReleaseWorkspace, &pb.ReleaseWorkspaceRequest{LeaseId: leaseID}, 0)
 	return err
 }
 
