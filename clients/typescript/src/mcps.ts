@@ -155,17 +155,19 @@ function transport(given: McpStdio | McpHttp): NonNullable<Exclude<MessageInitSh
     throw new TypeError("an MCP server is reached either by stdio or by http");
   }
   if (given.http !== undefined) {
-    if ("env" in given || "cwd" in given) {
+    const { env, cwd } = given as Partial<McpStdio>;
+    if (env !== undefined || cwd !== undefined) {
       throw new TypeError("env and cwd belong to stdio");
     }
-    const kind = KINDS[given.kind ?? "streamable"];
-    return { case: "http", value: { url: given.http, headers: { ...given.headers }, kind } };
+    const { http: url, headers, kind = "streamable" } = given;
+    return { case: "http", value: { url, headers: { ...headers }, kind: KINDS[kind] } };
   }
   const [command, ...args] = Array.isArray(given.stdio) ? (given.stdio as readonly string[]) : [];
   if (command === undefined) {
     throw new TypeError("stdio is an array: the program and its arguments");
   }
-  if ("headers" in given || "kind" in given) {
+  const { headers, kind } = given as Partial<McpHttp>;
+  if (headers !== undefined || kind !== undefined) {
     throw new TypeError("headers and kind belong to http");
   }
   return { case: "stdio", value: { command, args, env: { ...given.env }, cwd: given.cwd ?? "" } };

@@ -2,10 +2,13 @@
 
 import * as readline from "node:readline";
 import { CommandFailedError, OutputLostError, WorkspacedError, type CallOptions } from "../../src/index.js";
+import "./files_ops.js";
 import "./load_ops.js";
+import "./offload_ops.js";
 import "./port_ops.js";
 import { runResult } from "./process_ops.js";
 import { DriverBug, milliseconds, Objects, operations, SourceFailed, type Args } from "./registry.js";
+import "./roles_ops.js";
 import "./workspace_ops.js";
 
 interface Request {
