@@ -155,7 +155,7 @@ function transport(given: McpStdio | McpHttp): NonNullable<Exclude<MessageInitSh
     throw new TypeError("an MCP server is reached either by stdio or by http");
   }
   if (given.http !== undefined) {
-    const { env, cwd } = given as Partial<McpStdio>;
+    const { env, cwd } = given as { env?: unknown; cwd?: unknown };
     if (env !== undefined || cwd !== undefined) {
       throw new TypeError("env and cwd belong to stdio");
     }
@@ -166,7 +166,7 @@ function transport(given: McpStdio | McpHttp): NonNullable<Exclude<MessageInitSh
   if (command === undefined) {
     throw new TypeError("stdio is an array: the program and its arguments");
   }
-  const { headers, kind } = given as Partial<McpHttp>;
+  const { headers, kind } = given as { headers?: unknown; kind?: unknown };
   if (headers !== undefined || kind !== undefined) {
     throw new TypeError("headers and kind belong to http");
   }
