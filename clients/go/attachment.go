@@ -174,7 +174,8 @@ func (a *attachment) next(ctx context.Context) (entry, error) {
 	return first, nil
 }
 
-// settle waits for the exit; nil when it cannot come to this attachment, or output that nobody takes is in its way.
+// settle waits for the exit; nil when it cannot come to this attachment, or output that nobody takes is in its way. The error is
+// that of the attachment.
 func (a *attachment) settle(ctx context.Context) (*Exit, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -182,6 +183,9 @@ func (a *attachment) settle(ctx context.Context) (*Exit, error) {
 		if err := a.await(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if a.exit == nil {
+		return nil, a.err
 	}
 	return a.exit, nil
 }

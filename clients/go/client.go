@@ -64,7 +64,6 @@ func newClient(conf config) *Client {
 
 func (c *Client) use(channel *grpc.ClientConn) {
 	c.channel = channel
-	c.liveness.channel = channel
 	c.discovery = pb.NewDiscoveryServiceClient(channel)
 	c.execution = pb.NewExecutionServiceClient(channel)
 	c.files = pb.NewFileServiceClient(channel)
@@ -123,9 +122,6 @@ func (c *Client) observeUnary(
 	ctx context.Context, method string, request, response any, channel *grpc.ClientConn, invoke grpc.UnaryInvoker,
 	options ...grpc.CallOption,
 ) error {
-	if method == healthMethod {
-		return invoke(ctx, method, request, response, channel, options...)
-	}
 	defer c.liveness.begin()()
 	var trailer metadata.MD
 	if !c.compared.Load() {

@@ -15,7 +15,7 @@ func testServer(t testing.TB) string {
 	t.Helper()
 	address := os.Getenv("WORKSPACED_TEST_SERVER")
 	if address == "" {
-		t.Skip("WORKSPACED_TEST_SERVER is not set")
+		t.Fatal("set WORKSPACED_TEST_SERVER to the address of a server with the Local backend: these tests need one")
 	}
 	return address
 }

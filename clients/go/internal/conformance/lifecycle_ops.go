@@ -31,7 +31,8 @@ func init() {
 func connect(_ context.Context, s *session, a args) (any, error) {
 	options := []workspaced.Option{
 		workspaced.WithWarnings(s.warn),
-		workspaced.WithDialOptions(grpc.WithStatsHandler(&s.calls)),
+		workspaced.WithDialOptions(
+			grpc.WithChainUnaryInterceptor(s.calls.unary), grpc.WithChainStreamInterceptor(s.calls.stream)),
 	}
 	given := func(name string, option func() workspaced.Option) {
 		if a.has(name) {

@@ -13,11 +13,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc"
 
 	"github.com/workspaced/workspaced/clients/go"
 )
@@ -35,25 +36,32 @@ func init() {
 }
 
 // callCounter counts open calls.
-type callCounter struct {
-	stats.Handler
-	open atomic.Int64
+type callCounter struct{ open atomic.Int64 }
+
+func (c *callCounter) begin() (end func()) {
+	c.open.Add(1)
+	return sync.OnceFunc(func() { c.open.Add(-1) })
 }
 
-func (c *callCounter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (c *callCounter) unary(
+	ctx context.Context, method string, request, response any, channel *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	options ...grpc.CallOption,
+) error {
+	defer c.begin()()
+	return invoke(ctx, method, request, response, channel, options...)
+}
 
-func (c *callCounter) HandleRPC(_ context.Context, event stats.RPCStats) {
-	switch event.(type) {
-	case *stats.Begin:
-		c.open.Add(1)
-	case *stats.End:
-		c.open.Add(-1)
+func (c *callCounter) stream(
+	ctx context.Context, desc *grpc.StreamDesc, channel *grpc.ClientConn, method string, open grpc.Streamer,
+	options ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	end := c.begin()
+	stream, err := open(ctx, desc, channel, method, append(options, grpc.OnFinish(func(error) { end() }))...)
+	if err != nil {
+		end()
 	}
+	return stream, err
 }
-
-func (c *callCounter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-func (c *callCounter) HandleConn(context.Context, stats.ConnStats) {}
 
 func goroutines() int { return runtime.NumGoroutine() }
 

@@ -59,7 +59,9 @@ func commandOf(a args) workspaced.Command {
 	command.DisconnectPolicy = workspaced.DisconnectPolicy(a.str("disconnect_policy", ""))
 	command.OverflowPolicy = workspaced.OverflowPolicy(a.str("overflow_policy", ""))
 	command.JournalLimitBytes = uint64(a.integer("journal_limit_bytes", 0))
-	command.MaxOutputBytes = a.integer("max_output_bytes", 0)
+	if command.MaxOutputBytes = a.integer("max_output_bytes", 0); a.has("max_output_bytes") && command.MaxOutputBytes == 0 {
+		command.MaxOutputBytes = -1 // in Go, 0 is not to say anything
+	}
 	if a.has("pty") {
 		var size [2]int
 		a.into("pty", &size)
