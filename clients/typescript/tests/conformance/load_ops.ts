@@ -11,7 +11,8 @@ const LOOK_MS = 50;
 /** How a user's own error leaves a scope. */
 class Leave extends Error {}
 
-/** What keeps this program running by itself: its standard streams. */
+/** What keeps this program running by itself: its standard streams, which are made when they are first looked at. */
+void [process.stdin, process.stdout];
 const own = process.getActiveResourcesInfo().length;
 
 register({
