@@ -71,7 +71,7 @@ check: $(STAMPS)/develop $(STAMPS)/typescript
 generate: $(STAMPS)/develop $(STAMPS)/typescript
 	protos/generate
 
-bench: parts
+bench: parts $(STAMPS)/typescript
 	$(ENGINE) run bash -euo pipefail -c '$(IMAGES) bookworm agents agentscope && exec python -m benchmarks $(BENCH_ARGS)'
 
 # atheris is only for this, and is not built for every interpreter that the rest supports: hence not in the lock.

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import allocation, latency, mcps, memory, offloads, skills, throughput
+from benchmarks import allocation, clients, latency, mcps, memory, offloads, skills, throughput
 from benchmarks.measure import Row
 from benchmarks.world import World, world
 
@@ -35,6 +35,9 @@ MEASUREMENTS: dict[str, Measurement] = {
     "skills": skills.listing,
     "acquire": allocation.acquire,
     "memory": memory.idle,
+    "clients-run": clients.run_true,
+    "clients-stdout": clients.stdout,
+    "clients-memory": clients.memory,
 }
 
 
