@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def connect(
     target: str = "127.0.0.1:7420",
     *,
-    token: str | None = None,
+    token: str | Callable[[], str] | None = None,
     tls: TLS | None = None,
     insecure: bool = False,
     timeout: float = 60.0,
@@ -44,7 +44,8 @@ def connect(
 
     ``timeout`` bounds each short call, ``retry_timeout`` how long a call that may be repeated is tried again, and
     ``resume_timeout`` how long a stream may be without a connection before it fails; all in seconds.
-    A token goes to another machine only over TLS, unless ``insecure`` says otherwise. Raises :class:`ValueError`.
+    A token goes to another machine only over TLS, unless ``insecure`` says otherwise. One that changes is given as a
+    function, which is called for each call and returns at once. Raises :class:`ValueError`.
     """
     connection = Connection(
         target, token=token, tls=tls, insecure=insecure, timeout=timeout, retry_timeout=retry_timeout,

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .v1.port_pb2_grpc import PortServiceAsyncStub
     from .v1.server_pb2_grpc import ServerServiceAsyncStub
 
+Token = str | Callable[[], str]
+"""A bearer token, or what gives the present one."""
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
 
@@ -125,6 +127,12 @@ def now(coroutine: Coroutine[Any, Any, _Response]) -> _Response | None:
     return None
 
 
+def _authorization(token: str) -> str:
+    if not token.isascii() or not token.isprintable():
+        raise ValueError("a token is printable ASCII")
+    return f"Bearer {token}"
+
+
 class Connection:
     """A lazily made channel, bound to the event loop that first uses it."""
 
@@ -132,7 +140,7 @@ class Connection:
         self,
         target: str,
         *,
-        token: str | None,
+        token: Token | None,
         tls: TLS | None,
         insecure: bool,
         timeout: float,
@@ -142,14 +150,14 @@ class Connection:
         loopback = is_loopback(target)
         if token is not None and tls is None and not loopback and not insecure:
             raise ValueError(f"a token to {target!r} needs tls=, or insecure=True to send it in the clear")
-        if token is not None and (not token.isascii() or not token.isprintable()):
-            raise ValueError("a token is printable ASCII")
+        if isinstance(token, str):
+            _authorization(token)
         self.target = target
         self.timeout = timeout
         self.long_timeout = LONG_SECONDS
         self.retry_timeout = retry_timeout
         self.resume_timeout = resume_timeout
-        self.metadata: tuple[tuple[str, str], ...] = () if token is None else (("authorization", f"Bearer {token}"),)
+        self._token = token
         self._tls = tls
         self._loopback = loopback
         self._channel: grpc.aio.Channel | None = None
@@ -161,6 +169,14 @@ class Connection:
         self.answered = False
         """Whether the server was ever there: one that was is waited for, one that never was is an error at once."""
         self.revision = RevisionCheck(target)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with a call that is made now."""
+        if self._token is None:
+            return ()
+        token = self._token if isinstance(self._token, str) else self._token()
+        return (("authorization", _authorization(token)),)
 
     def open(self) -> None:
         """Make the channel, once. Raises :class:`RuntimeError` after :meth:`aclose` and on another event loop."""
