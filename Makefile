@@ -26,6 +26,7 @@ IMAGES := tests/support/images/build
 # Programs of others that the tests and the benchmarks run for real, each in a folder of the user's cache.
 PARTS := mcp-servers agentscope
 GUEST := service/workspaced_guest
+GO_MODULES := clients/go clients/go/eino
 
 SERVE_ARGS ?=
 PYTEST_ARGS ?=
@@ -64,7 +65,7 @@ check: $(STAMPS)/develop $(STAMPS)/typescript
 	mypy --python-version 3.10 clients/python $(GUEST)
 	vermin --quiet --target=3.9- --violations --no-tips --backport typing $(GUEST)
 	protos/check
-	cd clients/go && go vet ./... && go tool staticcheck ./...
+	for module in $(GO_MODULES); do ( cd "$$module" && go vet ./... && "$$(go -C $(CURDIR)/clients/go tool -n staticcheck)" ./... ); done
 	npm --prefix clients/typescript run --silent check
 	pytest --quiet tests/unit/test_repository.py
 
