@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	pb "github.com/workspaced/workspaced/clients/go/workspacedv1"
 )
@@ -28,23 +29,22 @@ func (a *attachment) converse(ctx context.Context, lost *outage) error {
 	var sender sync.WaitGroup
 	defer sender.Wait()
 	defer cancel()
+	patience := lost.patience(a.client.resumeTimeout)
+	watchdog := time.AfterFunc(patience, cancel)
+	defer watchdog.Stop()
 	stream, err := a.call(ctx)
 	if err != nil {
-		return a.client.failure(caller, err, nil)
+		return a.ended(caller, ctx, err, nil)
 	}
-	watchdog := time.AfterFunc(silence, cancel)
-	defer watchdog.Stop()
 	sending := false
 	for {
-		watchdog.Reset(silence)
+		watchdog.Reset(patience)
 		event, err := stream.recv()
 		if err != nil {
-			if caller.Err() == nil && ctx.Err() != nil {
-				return &Error{Code: codes.Unavailable, Message: "the stream fell silent"}
-			}
-			return a.client.streamFailure(caller, err, stream.Trailer())
+			return a.ended(caller, ctx, err, stream.Trailer())
 		}
 		watchdog.Stop()
+		patience = silence
 		switch event := event.GetEvent().(type) {
 		case *pb.ProcessEvent_Output:
 			if err := a.onOutput(ctx, event.Output, lost); err != nil {
@@ -66,6 +66,14 @@ func (a *attachment) converse(ctx context.Context, lost *outage) error {
 			a.onExit(exitOf(event.Exited))
 		}
 	}
+}
+
+// ended is why a call ended: by its caller, by the watchdog that cancels its own context, or by itself.
+func (a *attachment) ended(caller, call context.Context, err error, trailer metadata.MD) error {
+	if caller.Err() == nil && call.Err() != nil {
+		return &Error{Code: codes.Unavailable, Message: "the server fell silent"}
+	}
+	return a.client.streamFailure(caller, err, trailer)
 }
 
 func (a *attachment) call(ctx context.Context) (eventStream, error) {

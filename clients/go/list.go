@@ -142,6 +142,14 @@ func (o *outage) over() {
 	}
 }
 
+// patience is how long the first event of a call is waited for: a connection attempt must not outlast the time that is left.
+func (o *outage) patience(limit time.Duration) time.Duration {
+	if o.since.IsZero() {
+		return silence
+	}
+	return min(silence, max(time.Millisecond, time.Until(o.since.Add(limit))))
+}
+
 // pause waits before the next attempt; false when there is none, because of the error, the time or the context.
 func (o *outage) pause(ctx context.Context, c *Client, err error) bool {
 	now := time.Now()

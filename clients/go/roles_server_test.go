@@ -68,6 +68,9 @@ type relay struct {
 	conns map[net.Conn]struct{}
 	// budget, when it is not nil, is how many bytes may still go to the server before everything is cut, once.
 	budget *int64
+
+	// frozen is held for writing while nothing is passed on.
+	frozen sync.RWMutex
 }
 
 func newRelay(t testing.TB) *relay {
@@ -113,6 +116,9 @@ func (r *relay) pump(to, from net.Conn, up bool) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
+		r.frozen.RLock()
+		//lint:ignore SA2001 what counts is to have waited
+		r.frozen.RUnlock()
 		if n > 0 {
 			if up && r.spend(int64(n)) {
 				r.cut()

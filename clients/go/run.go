@@ -39,10 +39,12 @@ func (r *Result) Check() error {
 
 // Run runs a command to its end. A command that ran and failed is a [Result]; see [Result.Check].
 //
-// Of each stream the first Command.MaxOutputBytes are returned. Errors: [ErrProcessStartFailed] when it cannot be started. It
-// survives broken connections of up to 10 s, without running the command twice; after that [DisconnectKeep] is what keeps it
-// alive. An end of the context ends the process tree, unless the policy is [DisconnectKeep]. There is no deadline unless the
-// context or Command.Timeout has one.
+// Of each stream the first Command.MaxOutputBytes are returned. Errors: [ErrProcessStartFailed] when it cannot be started. There is
+// no deadline unless the context or Command.Timeout has one.
+//
+// An end of the context ends the process tree, unless the policy is [DisconnectKeep]. After a broken connection the call is repeated
+// under the same ID, so the command runs once; but the server cannot tell a broken connection from a cancellation, and so it is
+// [DisconnectKeep] that lets the command go on meanwhile. Without it the result says [ExitCancelled].
 func (w *Workspace) Run(ctx context.Context, command Command) (*Result, error) {
 	if command.StdinPipe {
 		return nil, invalidArgument("Run has no StdinPipe; use Stdin, or Exec")
