@@ -187,7 +187,10 @@ export class Attachment {
     if (this.#error !== undefined) {
       throw this.#error;
     }
-    if (this.stdinClosed || this.closed) {
+    if (this.closed) {
+      throw new errors.CancelledError("detached from the process", { reason: "DETACHED" });
+    }
+    if (this.stdinClosed) {
       throw stdinClosed("standard input is closed");
     }
   }

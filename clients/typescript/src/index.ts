@@ -36,7 +36,7 @@ export { MessageStream } from "./message-stream.js";
 export { Offload } from "./offload.js";
 export type { OffloadInfo, OffloadKind, ReadOffloadOptions } from "./offload.js";
 export { Skills } from "./skills.js";
-export type { AddSkillOptions, SkillDetail, SkillFile, SkillInfo, SkillProblem, SkillSource } from "./skills.js";
+export type { AddSkillOptions, SkillDetail, SkillFile, SkillInfo, SkillProblem, SkillSource, Whose } from "./skills.js";
 export type { Data } from "./source.js";
 export type { Command, DisconnectPolicyName, OverflowPolicyName, ProcessOptions, Resources, WorkspaceOptions } from "./spec.js";
 export { Process } from "./process.js";

@@ -67,7 +67,8 @@ export interface AddSkillOptions extends CallOptions, Pick<Who, "agentId"> {
   maxExpandedBytes?: number | undefined;
 }
 
-type Whose = Pick<Who, "agentId"> & CallOptions;
+/** Whose skills are meant. */
+export type Whose = Pick<Who, "agentId"> & CallOptions;
 type Request = MessageInitShape<typeof AddSkillRequestSchema>;
 
 /** Installs, lists and removes skills. They belong to an agent; without `agentId` to one that no id can name. */

@@ -104,9 +104,9 @@ export class Workspace {
    *
    * `processTimeoutMs` ends the whole process tree (reason TIMED_OUT, with the output so far). Of each stream the first
    * `maxOutputBytes` are returned. `check` rejects with `CommandFailedError` unless it exits with 0. Rejects with
-   * `ProcessStartFailedError` when it cannot be started. Survives broken connections of up to 10 s, without running the
-   * command twice; after that `disconnectPolicy: "keep"` is what keeps it alive. An abort, and `timeoutMs`, end the
-   * process tree, unless the policy is `"keep"`.
+   * `ProcessStartFailedError` when it cannot be started. When the connection breaks the same call is made again: nothing
+   * runs twice. A server that notices the break ends the tree (reason CANCELLED), unless `disconnectPolicy` is `"keep"`;
+   * so do an abort and `timeoutMs`.
    */
   async run(command: Command, options: RunOptions = {}): Promise<Result> {
     const { stdin } = options;

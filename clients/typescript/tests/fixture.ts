@@ -6,21 +6,24 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect, type Client, type Workspace } from "../src/index.js";
 
-/** The server's address; empty when there is none, and then tests of this kind are skipped. */
+/** The server's address; empty when there is none, and then tests that need one fail. */
 export const SERVER = process.env["WORKSPACED_TEST_SERVER"] ?? "";
 
+const SETTLE_MS = 5_000;
+
 /** Options of a test that needs the server. */
-export const onServer = { skip: SERVER === "" ? "WORKSPACED_TEST_SERVER is not set" : false, timeout: 120_000 };
+export const onServer = { timeout: 120_000 };
 
 /** A workspace of the Local backend for all tests of a file, with its client. */
 export function sharedWorkspace(): { readonly client: Client; readonly ws: Workspace } {
   let client: Client | undefined;
   let ws: Workspace | undefined;
   before(async () => {
-    if (SERVER !== "") {
-      client = connect({ address: SERVER });
-      ws = await client.initialize({ backend: "local" });
+    if (SERVER === "") {
+      throw new Error("WORKSPACED_TEST_SERVER is not set: these tests need the address of a running server");
     }
+    client = connect({ address: SERVER });
+    ws = await client.initialize({ backend: "local" });
   });
   after(async () => {
     await ws?.delete();
@@ -34,6 +37,17 @@ export function sharedWorkspace(): { readonly client: Client; readonly ws: Works
       return there(ws);
     },
   };
+}
+
+/** Waits until no more than so many calls are open: a stream closes a moment after its call. */
+export async function idle(client: Client, calls = 0): Promise<void> {
+  const end = performance.now() + SETTLE_MS;
+  while (client.openCalls > calls) {
+    if (performance.now() > end) {
+      throw new Error(`${client.openCalls} calls are open`);
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+  }
 }
 
 /** Runs with a directory of this machine that is removed afterwards. */
