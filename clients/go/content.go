@@ -14,6 +14,7 @@ import (
 // Role says who wrote a message.
 type Role string
 
+// The roles.
 const (
 	RoleUser      Role = "user"
 	RoleAssistant Role = "assistant"
@@ -23,6 +24,7 @@ const (
 // ToolResultState says how a tool call ended.
 type ToolResultState string
 
+// The ends of a tool call. Of one that this version does not know, ToolSuccess stands in.
 const (
 	ToolSuccess ToolResultState = "success"
 	// ToolError: the tool ran and reports an error that a model can act on.

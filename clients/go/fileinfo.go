@@ -8,10 +8,25 @@ import (
 	pb "github.com/workspaced/workspaced/clients/go/workspacedv1"
 )
 
+// FileKind is what a file is.
+type FileKind string
+
+// The kinds of files. KindUnspecified is one that this version does not know.
+const (
+	KindUnspecified FileKind = "UNSPECIFIED"
+	KindFile        FileKind = "FILE"
+	KindDirectory   FileKind = "DIRECTORY"
+	KindSymlink     FileKind = "SYMLINK"
+	// KindOther is a pipe, socket or device.
+	KindOther FileKind = "OTHER"
+)
+
 // FileInfo is what is known of a file, directory or link of a workspace. It is an [fs.FileInfo] and an [fs.DirEntry].
 type FileInfo struct {
 	// Path is relative to the workspace's directory when it is inside, else absolute.
 	Path string
+	// Kind is what it is; Mode tells the same, as far as [fs.FileMode] can.
+	Kind FileKind
 	// User and Group are names, or numbers when the workspace has no names for them.
 	User, Group string
 	// LinkTarget is where a symbolic link leads.
@@ -61,6 +76,7 @@ func (i *FileInfo) String() string { return fs.FormatDirEntry(i) }
 func fileInfoOf(info *pb.FileInfo) *FileInfo {
 	return &FileInfo{
 		Path:       info.GetPath(),
+		Kind:       FileKind(enumName(info.GetType(), "FILE_TYPE_")),
 		User:       info.GetUser(),
 		Group:      info.GetGroup(),
 		LinkTarget: info.GetLinkTarget(),
@@ -124,6 +140,7 @@ func unixMode(mode fs.FileMode) *uint32 {
 // ChangeKind says what happened to a file.
 type ChangeKind string
 
+// The kinds of events of a watch.
 const (
 	// FileCreated: it is new.
 	FileCreated ChangeKind = "CREATED"
@@ -149,8 +166,8 @@ type FileChange struct {
 	Path string
 	// To is the new path, with FileMoved.
 	To string
-	// Type has the type bits of what changed, as far as known.
-	Type fs.FileMode
+	// Type is what changed, as far as known.
+	Type FileKind
 	// Polling, with WatchReady: changes are found by polling every second, since the sandbox has no inotify.
 	Polling bool
 }
@@ -164,20 +181,12 @@ func fileChangeOf(response *pb.WatchFilesResponse) (FileChange, bool) {
 		return FileChange{Kind: WatchOverflow}, true
 	case *pb.WatchFilesResponse_Change:
 		change := event.Change
-		made := FileChange{Path: change.GetPath(), To: change.GetTo(), Type: fileTypeOf(change.GetType())}
-		switch change.GetKind() {
-		case pb.FileChange_KIND_CREATED:
-			made.Kind = FileCreated
-		case pb.FileChange_KIND_DELETED:
-			made.Kind = FileDeleted
-		case pb.FileChange_KIND_MOVED:
-			made.Kind = FileMoved
-		case pb.FileChange_KIND_MODIFIED:
-			made.Kind = FileModified
-		default:
-			made.Kind = FileChanged
-		}
-		return made, true
+		return FileChange{
+			Kind: ChangeKind(enumName(change.GetKind(), "KIND_")),
+			Path: change.GetPath(),
+			To:   change.GetTo(),
+			Type: FileKind(enumName(change.GetType(), "FILE_TYPE_")),
+		}, true
 	default:
 		return FileChange{}, false
 	}

@@ -53,7 +53,7 @@ type InitializeOptions struct {
 	IdleTimeout   time.Duration
 	InstallPython bool
 	SeedSkills    []string
-	DefaultMCPs   []*pb.Mcp
+	DefaultMCPs   []MCPServer
 	Instructions  string
 	// BackendOptions are for the backend that they are named after.
 	BackendOptions BackendOptions
@@ -136,8 +136,14 @@ func (o InitializeOptions) spec() (*pb.WorkspaceSpec, error) {
 		IdleTimeout:   optionalDuration(o.IdleTimeout),
 		InstallPython: o.InstallPython,
 		SeedSkills:    o.SeedSkills,
-		DefaultMcps:   o.DefaultMCPs,
 		Instructions:  o.Instructions,
+	}
+	for _, server := range o.DefaultMCPs {
+		declared, err := server.proto()
+		if err != nil {
+			return nil, err
+		}
+		spec.DefaultMcps = append(spec.DefaultMcps, declared)
 	}
 	if o.Resources != (Resources{}) {
 		r := o.Resources

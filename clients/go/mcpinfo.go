@@ -11,6 +11,7 @@ import (
 // MCPState is what an instance of an MCP server is doing.
 type MCPState string
 
+// The states of an MCP server.
 const (
 	// MCPIdle: declared and not started, or evicted as the least recently used.
 	MCPIdle       MCPState = "idle"

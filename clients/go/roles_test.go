@@ -3,7 +3,6 @@ package workspaced
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -177,6 +176,27 @@ func TestMCPs(t *testing.T) {
 	}
 	if removed, err := ws.MCPs().Remove(ctx, "dice", AllowMissing()); err != nil || removed {
 		t.Errorf("%v, %v", removed, err)
+	}
+}
+
+func TestDefaultMCPs(t *testing.T) {
+	client := dialTest(t, testServer(t))
+	ctx := testContext(t)
+	ws, err := client.Initialize(ctx, InitializeOptions{
+		Backend: BackendLocal, DefaultMCPs: []MCPServer{{Name: "far", URL: "http://localhost:1/mcp", SSE: true, CallTimeout: time.Second}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := ws.As("any", "one").MCPs().List(ctx, ListMCPsOptions{NoStart: true})
+	if err != nil || len(found) != 1 || !found[0].Inherited || found[0].State != MCPIdle {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if server := found[0].Server; server.URL != "http://localhost:1/mcp" || !server.SSE || server.CallTimeout != time.Second {
+		t.Errorf("%+v", server)
+	}
+	if err := ws.Delete(ctx, DeleteOptions{}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -361,81 +381,5 @@ func TestInstructions(t *testing.T) {
 	text, err := ws.As("a", "s").Instructions(testContext(t))
 	if err != nil || !strings.Contains(text, info.Workdir) {
 		t.Errorf("%q, %v", text, err)
-	}
-}
-
-func TestLease(t *testing.T) {
-	client := dialTest(t, testServer(t))
-	ctx := testContext(t)
-	user := "go-" + newID()
-	options := AcquireOptions{Policy: PerUser, UserID: user, Backend: BackendLocal, LeaseDuration: 2 * time.Second}
-	lease, err := client.Acquire(ctx, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !lease.Created() || lease.ID() == "" {
-		t.Errorf("%+v", lease)
-	}
-	first := lease.ExpireTime()
-	for lease.ExpireTime().Equal(first) {
-		if err := ctx.Err(); err != nil {
-			t.Fatal("it is not renewed")
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	again, err := client.Acquire(ctx, options)
-	if err != nil || again.Created() || again.Workspace().ID != lease.Workspace().ID {
-		t.Errorf("%+v, %v", again, err)
-	}
-	// A lease that has gone is had anew.
-	if err := dialTest(t, testServer(t)).release(ctx, lease.ID()); err != nil {
-		t.Fatal(err)
-	}
-	gone := lease.ID()
-	for lease.ID() == gone {
-		if err := ctx.Err(); err != nil {
-			t.Fatal("it is not acquired again")
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	select {
-	case <-lease.Lost():
-		t.Error("it is lost")
-	default:
-	}
-	for _, one := range []*Lease{lease, again, lease} {
-		if err := one.Release(ctx); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := lease.Workspace().Delete(ctx, DeleteOptions{}); err != nil {
-		t.Error(err)
-	}
-	if _, err := client.Acquire(ctx, AcquireOptions{Policy: PerSession, UserID: user}); !errors.Is(err, ErrInvalidArgument) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := client.Acquire(ctx, AcquireOptions{Policy: "per_planet", UserID: user}); !errors.Is(err, ErrInvalidArgument) {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestCloseEndsTheRenewalOfLeases(t *testing.T) {
-	client := dialTest(t, testServer(t))
-	ctx := testContext(t)
-	lease, err := client.Acquire(ctx, AcquireOptions{Policy: PerUser, UserID: "go-" + newID(), Backend: BackendLocal})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Workspace().Delete(ctx, DeleteOptions{}); err != nil {
-		t.Error(err)
-	}
-	if err := client.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := lease.Release(context.Background()); !errors.Is(err, ErrCancelled) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := client.Acquire(ctx, AcquireOptions{Policy: PerUser, UserID: "u"}); !errors.Is(err, ErrCancelled) {
-		t.Errorf("got %v", err)
 	}
 }

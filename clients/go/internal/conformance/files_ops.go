@@ -41,22 +41,9 @@ func fileOf(info *workspaced.FileInfo, err error) (any, error) {
 		return nil, err
 	}
 	return object{
-		"path": info.Path, "type": typeOf(info.Type()), "size": info.Size(), "mode": unixMode(info.Mode()),
+		"path": info.Path, "type": info.Kind, "size": info.Size(), "mode": unixMode(info.Mode()),
 		"sha256": info.SHA256, "link_target": info.LinkTarget,
 	}, nil
-}
-
-func typeOf(mode fs.FileMode) string {
-	switch mode {
-	case 0:
-		return "FILE"
-	case fs.ModeDir:
-		return "DIRECTORY"
-	case fs.ModeSymlink:
-		return "SYMLINK"
-	default:
-		return "OTHER"
-	}
 }
 
 var specialBits = map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000}
@@ -170,13 +157,13 @@ func listFiles(ctx context.Context, s *session, a args) (any, error) {
 	options = given(options, a.flag("recursive"), func() option { return workspaced.Recursive() })
 	options = given(options, a.has("glob"), func() option { return workspaced.Glob(a.str("glob", "")) })
 	options = given(options, a.has("max_depth"), func() option { return workspaced.MaxDepth(a.integer("max_depth", 0)) })
-	paths, types := []string{}, map[string]string{}
+	paths, types := []string{}, map[string]workspaced.FileKind{}
 	for info, err := range s.workspace(a).Files().List(ctx, a.str("path", ""), options...) {
 		if err != nil {
 			return nil, err
 		}
 		paths = append(paths, info.Path)
-		types[info.Path] = typeOf(info.Type())
+		types[info.Path] = info.Kind
 	}
 	slices.Sort(paths)
 	return object{"paths": paths, "types": types}, nil
