@@ -63,7 +63,12 @@ scopes.set("messages", (objects, args) => Promise.resolve(objects.workspace(args
 
 /** MESSAGE. */
 export function messageOf({ role, name = "", content }: Message): object {
-  return { role, name, content: content.map(blockOf) };
+  return { role, name, content: known(content) };
+}
+
+/** What a user does with blocks of a newer server: skip them. */
+function known(blocks: readonly Block[]): object[] {
+  return blocks.filter(({ type }) => type !== "unknown").map(blockOf);
 }
 
 function blockOf(block: Block): object {
@@ -76,9 +81,9 @@ function blockOf(block: Block): object {
     case "tool_call":
       return { type: "tool_call", id: block.id, name: block.name, input: block.input };
     case "tool_result":
-      return { ...block, output: block.output.map(blockOf) };
+      return { ...block, output: known(block.output) };
     case "hint":
-      return { type: "hint", content: block.content.map(blockOf), source: block.source ?? "" };
+      return { type: "hint", content: known(block.content), source: block.source ?? "" };
     case "thinking":
       return { type: "thinking", thinking: block.thinking, signature: block.signature ?? "" };
     case "text":

@@ -195,7 +195,7 @@ function toolResult(result: ToolResult, kinds: Set<string>): object {
     is_error: result.isError,
     state: result.state,
     structured: result.structured ?? null,
-    blocks: result.blocks.map(({ type }) => type),
+    blocks: result.blocks.map(({ type }) => type).filter((type) => type !== "unknown"), // as a user skips them
     offloaded: result.offloaded,
     events: [...kinds].sort(),
   };
