@@ -26,6 +26,19 @@
 //
 // A command that ran and failed is no error of the call: it is a [Result], or an [*ExitError] from [Process.Wait].
 //
+// # Files
+//
+// [Workspace.Files] reads and writes files as bytes, as an [io.Reader] and as an [io.Writer]; an open [File] is an [io.ReaderAt] and
+// an [io.Seeker] too, and [Workspace.FS] is an [io/fs.FS]. A write replaces the file at once when all of it is there: one that fails
+// or is cancelled leaves the old file as it was. Errors of files are [io/fs.ErrNotExist], [io/fs.ErrExist] and
+// [io/fs.ErrPermission] where these fit.
+//
+// # What an agent has
+//
+// [Workspace.As] is a handle for an agent and a session; its [Tools] can be handed to a model, [MCPs] and [Skills] add to them, and
+// [Offload] keeps what does not fit into a context. [Client.Acquire] gives the workspace of a user, an agent or a session, under a
+// [Lease] that is renewed while it is in use.
+//
 // # Broken connections
 //
 // Attachments to processes resume at the next byte, standard input is sent again from the first byte that was not acknowledged,

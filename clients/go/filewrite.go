@@ -154,11 +154,11 @@ func contentOf(r io.Reader) *fileContent {
 	if err != nil {
 		return once // a pipe is an os.File too
 	}
-	end, err := seeker.Seek(0, io.SeekEnd)
-	if err != nil {
-		end = start - 1
+	size := int64(-1)
+	if end, err := seeker.Seek(0, io.SeekEnd); err == nil {
+		size = max(end-start, 0)
 	}
-	return &fileContent{size: end - start, repeatable: true, from: func(w io.Writer, offset int64) error {
+	return &fileContent{size: size, repeatable: true, from: func(w io.Writer, offset int64) error {
 		if _, err := seeker.Seek(start+offset, io.SeekStart); err != nil {
 			return err
 		}
