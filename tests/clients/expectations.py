@@ -95,5 +95,7 @@ _RULES: dict[str, Callable[[Any, Any], bool]] = {
     "$less": lambda expected, actual: bool(actual < expected),
     "$not": lambda expected, actual: mismatch(expected, actual) is not None,
     "$one_of": lambda expected, actual: any(mismatch(item, actual) is None for item in expected),
+    "$some": lambda expected, actual: any(mismatch(expected, item) is None for item in actual),
+    "$none": lambda expected, actual: all(mismatch(expected, item) is not None for item in actual),
     "$length": lambda expected, actual: len(actual) == int(expected),
 }

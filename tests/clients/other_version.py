@@ -7,6 +7,7 @@ error has a detail of an unknown type. Further keys:
 ``set``      {full name of a field: value}: a scalar or enumeration with another value, wherever it is set
 ``reasons``  {reason: another reason} of errors
 ``codes``    {reason: name of another status code}
+``revision`` the revision of the API that each answer names
 ``blocks``   true: each list of content blocks has one more, of an unknown kind
 
 Prints the port that it listens on.
@@ -38,6 +39,7 @@ from workspaced.v1 import (
     port_pb2,
     server_pb2,
 )
+from workspaced_server.api.revision import REVISION_KEY
 
 _MODULES: tuple[Any, ...] = (
     discovery_pb2, execution_pb2, file_pb2, lifecycle_pb2, management_pb2, offload_pb2, port_pb2, server_pb2,
@@ -78,6 +80,7 @@ class Changes:
         self._reasons: dict[str, str] = settings.get("reasons", {})
         self._codes: dict[str, str] = settings.get("codes", {})
         self._blocks: bool = settings.get("blocks", False)
+        self._revision: int | None = settings.get("revision")
 
     def message(self, message: Message) -> bytes:
         """The bytes of a message as the other version would send it."""
@@ -96,7 +99,7 @@ class Changes:
     def error(self, error: grpc.aio.AioRpcError) -> tuple[grpc.StatusCode, str, list[tuple[str, str | bytes]]]:
         """Code, message and trailers of an error."""
         code, message = error.code(), error.details() or ""
-        trailers = [(name, value) for name, value in error.trailing_metadata() or () if name != _DETAILS]
+        trailers = [(name, value) for name, value in self.metadata(error.trailing_metadata()) if name != _DETAILS]
         status = status_pb2.Status()
         for name, value in error.trailing_metadata() or ():
             if name == _DETAILS:
@@ -115,6 +118,15 @@ class Changes:
         if status.details:
             trailers.append((_DETAILS, status.SerializeToString()))
         return code, message, trailers
+
+    def metadata(self, given: Any) -> list[tuple[str, str | bytes]]:
+        """Metadata of an answer."""
+        revision = self._revision
+        return [
+            (name, str(revision) if name == REVISION_KEY and revision is not None else value)
+            for name, value in given or ()
+            if not name.startswith("grpc-") or name == _DETAILS
+        ]
 
     def _change(self, message: Message) -> None:
         for field, value in message.ListFields():
@@ -164,11 +176,13 @@ class Relay:
             left = context.time_remaining()
             upstream = call(requests, metadata=metadata, timeout=left)
             try:
+                await context.send_initial_metadata(self._changes.metadata(await upstream.initial_metadata()))
                 async for response in upstream:
                     if method.server_streaming:
                         for message in self._changes.between(cls):
                             yield message
                     yield self._changes.message(response)
+                context.set_trailing_metadata(self._changes.metadata(await upstream.trailing_metadata()))
             except grpc.aio.AioRpcError as error:
                 code, details, trailers = self._changes.error(error)
                 await context.abort(code, details, tuple(trailers))

@@ -64,6 +64,11 @@ class Proxy:
         """Where clients connect."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def forwarded(self) -> int:
+        """How many bytes have passed."""
+        return self._proxy.forwarded
+
     def fault(self, kind: str | dict[str, Any]) -> None:
         """Do one of the faults that a step may name."""
         self._portal.call(self._fault, kind)

@@ -61,8 +61,8 @@ def performances(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("title", CASES)
 @pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("title", CASES)
 def test_case(name: str, title: str, performances: Performances, table: dict[str, dict[str, str]]) -> None:
     outcomes = table.setdefault(title, {})
     outcomes[name] = "FAILED"

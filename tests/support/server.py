@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import grpc
 
@@ -29,6 +30,7 @@ class ServerProcess:
     """``workspaced serve`` on a fixed port and state directory.
 
     ``faults`` is a JSON object for tests.support.faulty_server: seed and rates of faults between server and guest.
+    ``credentials`` are what it takes to connect to a server that is configured for TLS.
     """
 
     state_dir: Path
@@ -36,6 +38,7 @@ class ServerProcess:
     config: str = ""
     faults: dict[str, object] | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    credentials: grpc.ChannelCredentials | None = None
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -51,8 +54,8 @@ class ServerProcess:
         assert self.process is not None
         return self.process.pid
 
-    def start(self, timeout: float = 30) -> None:
-        """Start, and wait until it answers."""
+    def start(self, timeout: float = 30, ready: Literal["channel", "port"] = "channel") -> None:
+        """Start, and wait until a channel stands, or only until the port is open."""
         self.state_dir.mkdir(parents=True, exist_ok=True)
         config = self.state_dir.parent / f"{self.state_dir.name}.toml"
         config.write_text(self.config)
@@ -70,16 +73,29 @@ class ServerProcess:
                 env=environment,
             )
         deadline = time.monotonic() + timeout
-        with grpc.insecure_channel(self.address) as channel:
-            ready = grpc.channel_ready_future(channel)
-            while True:
-                try:
-                    ready.result(timeout=0.2)
-                    return
-                except grpc.FutureTimeoutError:
-                    if self.process.poll() is not None or time.monotonic() > deadline:
-                        self.kill()
-                        raise RuntimeError(f"the server did not start:\n{self.log_path.read_text()[-4000:]}") from None
+        answers = self._channel_stands if ready == "channel" else self._port_is_open
+        while not answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"the server did not start:\n{self.log_path.read_text()[-4000:]}")
+            time.sleep(0.02)
+
+    def _channel_stands(self) -> bool:
+        with self._channel() as channel:
+            try:
+                grpc.channel_ready_future(channel).result(timeout=0.5)
+            except grpc.FutureTimeoutError:
+                return False
+            return True
+
+    def _port_is_open(self) -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def _channel(self) -> grpc.Channel:
+        if self.credentials is None:
+            return grpc.insecure_channel(self.address)
+        return grpc.secure_channel(self.address, self.credentials)
 
     def kill(self) -> None:
         """End it as by kill -9."""
