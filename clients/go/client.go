@@ -146,6 +146,16 @@ func (c *Client) observeStream(
 	return stream, err
 }
 
+// compareHeader does so by the answer of a stream, whose first message has arrived.
+func (c *Client) compareHeader(stream grpc.ClientStream) {
+	if c.compared.Load() {
+		return
+	}
+	if header, err := stream.Header(); err == nil {
+		c.compareRevision(header)
+	}
+}
+
 // compareRevision warns once of a server that is older than this client's code.
 func (c *Client) compareRevision(answer metadata.MD) {
 	if !c.compared.CompareAndSwap(false, true) {

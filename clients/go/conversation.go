@@ -15,6 +15,8 @@ import (
 // The server sends a heartbeat after 10 s without output, so a stream silent for this long is dead.
 const silence = 25 * time.Second
 
+var decodeOutput = grpc.ForceCodecV2(newOutputCodec())
+
 // eventStream is Exec or AttachProcess.
 type eventStream struct {
 	grpc.ClientStream
@@ -45,6 +47,7 @@ func (a *attachment) converse(ctx context.Context, lost *outage) error {
 		}
 		watchdog.Stop()
 		patience = silence
+		a.client.compareHeader(stream)
 		switch event := event.GetEvent().(type) {
 		case *pb.ProcessEvent_Output:
 			if err := a.onOutput(ctx, event.Output, lost); err != nil {
@@ -83,7 +86,7 @@ func (a *attachment) call(ctx context.Context) (eventStream, error) {
 	a.mu.Unlock()
 	if a.readOnly {
 		request := &pb.AttachProcessRequest{WorkspaceId: attach.WorkspaceId, ProcessId: attach.ProcessId, Offset: attach.Offset}
-		stream, err := a.client.execution.AttachProcess(ctx, request)
+		stream, err := a.client.execution.AttachProcess(ctx, request, decodeOutput)
 		if err != nil {
 			return eventStream{}, err
 		}
@@ -92,7 +95,7 @@ func (a *attachment) call(ctx context.Context) (eventStream, error) {
 			return response.GetEvent(), err
 		}}, nil
 	}
-	stream, err := a.client.execution.Exec(ctx)
+	stream, err := a.client.execution.Exec(ctx, decodeOutput)
 	if err != nil {
 		return eventStream{}, err
 	}
