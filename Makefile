@@ -26,7 +26,7 @@ IMAGES := tests/support/images/build
 # Programs of others that the tests and the benchmarks run for real, each in a folder of the user's cache.
 PARTS := mcp-servers agentscope
 GUEST := service/workspaced_guest
-GO_MODULES := clients/go clients/go/eino
+GO_MODULES := clients/go clients/go/eino examples
 
 SERVE_ARGS ?=
 PYTEST_ARGS ?=
