@@ -1,6 +1,7 @@
 /** How long to wait before the next attempt. */
 
 import { CancelledError, DeadlineExceededError } from "./errors.js";
+import { listen } from "./listen.js";
 
 /** Exponential delays with jitter: between half and all of 50 ms, 100 ms, 200 ms ... at most 2 s. */
 export class Backoff {
@@ -34,7 +35,7 @@ export function sleep(ms: number, signal: AbortSignal | undefined): Promise<void
       clearTimeout(timer);
       reject(cancelled(signal));
     }
-    signal?.addEventListener("abort", abort, { once: true });
+    listen(signal, abort);
   });
 }
 

@@ -9,6 +9,7 @@ import { LifecycleService, type WorkspaceFilterSchema } from "./gen/workspaced/v
 import { ServerService } from "./gen/workspaced/v1/server_pb.js";
 import { serverInfo, workspaceInfo, type ServerInfo, type WorkspaceInfo } from "./info.js";
 import { acquire, type AcquireOptions, type LeasedWorkspace } from "./lease.js";
+import { listen } from "./listen.js";
 import { MessageStream } from "./message-stream.js";
 import { newId, workspaceSpec, type WorkspaceOptions } from "./spec.js";
 import type { TlsOptions } from "./target.js";
@@ -196,7 +197,7 @@ export class Client implements AsyncDisposable {
     const stop = new AbortController();
     const outer = filter.signal;
     const onAbort = (): void => stop.abort(outer?.reason);
-    outer?.addEventListener("abort", onAbort, { once: true });
+    listen(outer, onAbort);
     if (outer?.aborted === true) {
       onAbort();
     }

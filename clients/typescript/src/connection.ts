@@ -7,6 +7,7 @@ import { apiRevision } from "./api-revision.js";
 import { Backoff, sleep } from "./backoff.js";
 import * as errors from "./errors.js";
 import { GrpcCall, type CallEvents } from "./grpc-call.js";
+import { listen } from "./listen.js";
 import { MessageStream } from "./message-stream.js";
 import { serviceConfig } from "./service-config.js";
 import { Session } from "./session.js";
@@ -205,7 +206,7 @@ export class Connection {
     const stop = new AbortController();
     const abort = (): void => stop.abort(signal?.aborted === true ? signal.reason : this.#closing.signal.reason);
     const pausing: Open = { cancel: abort };
-    signal?.addEventListener("abort", abort, { once: true });
+    listen(signal, abort);
     this.#open.add(pausing);
     if (signal?.aborted === true || this.#closing.signal.aborted) {
       abort();
@@ -356,6 +357,10 @@ export class Connection {
     try {
       call.begin(await this.#session.request(ready));
     } catch (cause) {
+      if (cause instanceof Error && "syscall" in cause && cause.syscall === "open") {
+        call.cancel(cause); // a file of the TLS options: nothing that another attempt could mend
+        return;
+      }
       const why = cause instanceof Error ? cause.message : String(cause);
       call.cancel(new errors.UnavailableError(`${this.address} cannot be reached: ${why}`, { cause }));
     }

@@ -8,6 +8,7 @@ import { ContentChangedError, FileNotFoundError, UnavailableError } from "./erro
 import { fileInfo, watchEvent, type FileInfo, type WatchEvent } from "./file-info.js";
 import { FileService, type FileInfo as FileMessage } from "./gen/workspaced/v1/file_pb.js";
 import { generatedStream, joined, readable } from "./generated-stream.js";
+import { listen } from "./listen.js";
 import { MessageStream } from "./message-stream.js";
 import { collected, pages } from "./paging.js";
 import { Repair } from "./repair.js";
@@ -119,7 +120,7 @@ export class Files {
     if (options.signal?.aborted === true) {
       onAbort();
     }
-    options.signal?.addEventListener("abort", onAbort, { once: true });
+    listen(options.signal, onAbort);
     const header = this.#header(path, options);
     const written = writeFile(this.#connection, header, source, { ...options, signal: stop.signal }, options.onProgress);
     const over = written.finally(() => options.signal?.removeEventListener("abort", onAbort));

@@ -1,5 +1,6 @@
 /** Streams whose items a generator makes, from one call or several. */
 
+import { listen } from "./listen.js";
 import { MessageStream } from "./message-stream.js";
 
 /** The stream of what `generate` gives. Its signal is aborted by `outer`, and when the stream is left. */
@@ -12,7 +13,7 @@ export function generatedStream<T>(
   if (outer?.aborted === true) {
     onAbort();
   } else {
-    outer?.addEventListener("abort", onAbort, { once: true });
+    listen(outer, onAbort);
   }
   const items = generate(controller.signal);
   return new MessageStream(

@@ -5,6 +5,7 @@ import { constants, type ClientHttp2Stream, type IncomingHttpHeaders } from "nod
 import { addAbortSignal } from "node:stream";
 import { cancelled } from "./backoff.js";
 import { DeadlineExceededError, InternalError, ResourceExhaustedError, UnavailableError } from "./errors.js";
+import { listen } from "./listen.js";
 import { Queue } from "./queue.js";
 import { fromHeaders, hasStatus } from "./status.js";
 
@@ -70,7 +71,7 @@ export class GrpcCall<I extends DescMessage, O extends DescMessage> {
     if (signal?.aborted === true) {
       this.#onAbort();
     } else {
-      signal?.addEventListener("abort", this.#onAbort, { once: true });
+      listen(signal, this.#onAbort);
     }
   }
 

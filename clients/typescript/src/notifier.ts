@@ -3,6 +3,7 @@
 import { cancelled } from "./backoff.js";
 import type { CallOptions } from "./connection.js";
 import { DeadlineExceededError } from "./errors.js";
+import { listen } from "./listen.js";
 
 /** Wakes everybody who waits. A change before the wait is not seen: look first, then wait. */
 export class Notifier {
@@ -35,7 +36,7 @@ export class Notifier {
         reject(cancelled(signal));
       };
       this.#waiting.add(wake);
-      signal?.addEventListener("abort", abort, { once: true });
+      listen(signal, abort);
     });
   }
 }
@@ -51,7 +52,7 @@ export async function bounded<T>(
   const stop = new AbortController();
   const timer = setTimeout(() => stop.abort(new DeadlineExceededError(`not done within ${timeoutMs} ms`)), timeoutMs);
   const abort = (): void => stop.abort(signal?.reason);
-  signal?.addEventListener("abort", abort, { once: true });
+  listen(signal, abort);
   if (signal?.aborted === true) {
     abort();
   }

@@ -8,6 +8,7 @@ import { OutputLostError, WorkspacedError } from "./errors.js";
 import { ExecutionService, SignalScope } from "./gen/workspaced/v1/execution_pb.js";
 import { DisconnectPolicy, type ProcessSpecSchema } from "./gen/workspaced/v1/process_pb.js";
 import { duration } from "./info.js";
+import { listen } from "./listen.js";
 import { bounded } from "./notifier.js";
 import { exitInfo, processInfo, type Exit, type ProcessEvent, type ProcessInfo } from "./process-info.js";
 import { OutputStreams } from "./process-streams.js";
@@ -78,8 +79,11 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     }
     if (signal !== undefined) {
       const abort = (): void => void this.#detach(cancelled(signal));
-      signal.addEventListener("abort", abort, { once: true });
+      listen(signal, abort);
       this.#forget = () => signal.removeEventListener("abort", abort);
+      if (signal.aborted) {
+        abort(); // between the answer and here
+      }
     }
     return this;
   }
