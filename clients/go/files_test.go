@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"testing/iotest"
 )
 
@@ -306,26 +305,6 @@ func TestFileIsAReaderLikeAnyOther(t *testing.T) {
 	}
 	if _, err := file.Read(make([]byte, 1)); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("read after Close: %v", err)
-	}
-}
-
-func TestFS(t *testing.T) {
-	ws := newWorkspace(t)
-	ctx := testContext(t)
-	for _, name := range []string{"a.txt", "d/b.txt", "d/e/c.txt", "empty.txt"} {
-		if _, err := ws.Files().Write(ctx, name, []byte(strings.Repeat(name, 20))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	fsys := ws.FS(ctx)
-	if err := fstest.TestFS(fsys, "a.txt", "d/b.txt", "d/e/c.txt", "empty.txt"); err != nil {
-		t.Error(err)
-	}
-	if _, err := fs.ReadFile(fsys, "none"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v", err)
-	}
-	if found, err := fs.Glob(fsys, "*/*.txt"); err != nil || fmt.Sprint(found) != "[d/b.txt]" {
-		t.Errorf("%v, %v", found, err)
 	}
 }
 
