@@ -134,6 +134,24 @@ describe("calls", () => {
     assert.equal(client.openCalls, 0);
   });
 
+  test("one signal may serve any number of calls", async () => {
+    await using server = await serve(failing(5));
+    await using client = connect({ address: server.address });
+    const warnings: Error[] = [];
+    const onWarning = (warning: Error): number => warnings.push(warning);
+    process.on("warning", onWarning);
+    const { signal } = new AbortController();
+    await Promise.allSettled(Array.from({ length: 50 }, () => client.serverInfo({ signal })));
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off("warning", onWarning);
+    assert.deepEqual(warnings, []);
+  });
+
+  test("a file of the TLS options that cannot be read is told as it is", async () => {
+    await using client = connect({ address: "127.0.0.1:1", tls: { ca: "/no/such/file.pem" } });
+    await assert.rejects(client.serverInfo(), { code: "ENOENT" });
+  });
+
   test("closing the client cancels what runs, and refuses what comes", async () => {
     let client: Client | undefined;
     await using server = await serve(() => void client?.close());
