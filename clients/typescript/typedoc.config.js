@@ -2,7 +2,7 @@ import { OptionDefaults } from "typedoc";
 
 /** @type {Partial<import("typedoc").TypeDocOptions>} */
 export default {
-  entryPoints: ["src/index.ts"],
+  entryPoints: ["src/index.ts", "src/ai.ts"],
   out: "docs",
   // What the generator of the messages writes.
   blockTags: [...OptionDefaults.blockTags, "@generated"],
