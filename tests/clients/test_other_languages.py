@@ -19,6 +19,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("language", [JAVA, RUST], ids=lambda language: language.name)
 def test_example_builds_and_runs_a_command(server: ServerProcess, language: Language) -> None:
