@@ -24,12 +24,17 @@ async fn main() -> Result<()> {
     let (Some(target), Some(command)) = (arguments.next(), arguments.next()) else {
         return Err("usage: workspaced-example TARGET COMMAND".into());
     };
-    let channel = Channel::from_shared(format!("http://{target}"))?.connect().await?;
+    let channel = Channel::from_shared(format!("http://{target}"))?
+        .connect()
+        .await?;
     let info = ServerServiceClient::new(channel.clone())
         .get_server_info(pb::GetServerInfoRequest::default())
         .await?
         .into_inner();
-    println!("server {}, API revision {}", info.version, info.api_revision);
+    println!(
+        "server {}, API revision {}",
+        info.version, info.api_revision
+    );
 
     // A name of the caller's makes it safe to send the request again.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
@@ -38,12 +43,20 @@ async fn main() -> Result<()> {
     lifecycle
         .initialize_workspace(pb::InitializeWorkspaceRequest {
             workspace_id: workspace_id.clone(),
-            spec: Some(pb::WorkspaceSpec { backend: pb::Backend::Local.into(), ..Default::default() }),
+            spec: Some(pb::WorkspaceSpec {
+                backend: pb::Backend::Local.into(),
+                ..Default::default()
+            }),
             ..Default::default()
         })
         .await?;
     let outcome = run(channel, &workspace_id, command).await;
-    lifecycle.delete_workspace(pb::DeleteWorkspaceRequest { workspace_id, ..Default::default() }).await?;
+    lifecycle
+        .delete_workspace(pb::DeleteWorkspaceRequest {
+            workspace_id,
+            ..Default::default()
+        })
+        .await?;
     println!("{}", outcome?);
     Ok(())
 }
@@ -58,8 +71,13 @@ async fn run(channel: Channel, workspace_id: &str, command: String) -> Result<St
             ..Default::default()
         }),
     };
-    let first = pb::ExecRequest { request: Some(pb::exec_request::Request::Start(start)) };
-    let mut events = ExecutionServiceClient::new(channel).exec(tokio_stream::once(first)).await?.into_inner();
+    let first = pb::ExecRequest {
+        request: Some(pb::exec_request::Request::Start(start)),
+    };
+    let mut events = ExecutionServiceClient::new(channel)
+        .exec(tokio_stream::once(first))
+        .await?
+        .into_inner();
     while let Some(response) = events.message().await? {
         match response.event.and_then(|event| event.event) {
             Some(Event::Output(output)) => std::io::stdout().write_all(&output.data)?,
