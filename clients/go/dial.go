@@ -15,9 +15,11 @@ import (
 
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 )
 
 // Version is the version of this module.
@@ -229,7 +231,7 @@ func (b bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[string
 		err = checkToken(token)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("token: %w", err)
+		return nil, status.Errorf(codes.Unauthenticated, "no token for the call: %v", err)
 	}
 	return map[string]string{"authorization": "Bearer " + token}, nil
 }
