@@ -4,5 +4,5 @@ import { getOption } from "@bufbuild/protobuf";
 import { api_revision } from "./gen/workspaced/v1/options_pb.js";
 import { file_workspaced_v1_server } from "./gen/workspaced/v1/server_pb.js";
 
-/** Grows with every addition to the API. */
+/** The revision of the API that this library was made for; `ServerInfo.apiRevision` is the server's. */
 export const apiRevision: number = getOption(file_workspaced_v1_server, api_revision);

@@ -57,6 +57,7 @@ const FIRST_CONTACT_MS = 2_000;
 const UNREACHABLE_MS = 10_000;
 /** The deadline of a call that may have to pull an image. */
 export const LONG_MS = 1_800_000;
+const REVISION_KEY = "x-workspaced-api-revision";
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 const REPEATABLE: ReadonlySet<string> = new Set(
@@ -368,11 +369,23 @@ export class Connection {
 
   #onMetadata(headers: IncomingHttpHeaders): void {
     this.answered = true;
-    const revision = Number(headers["x-workspaced-api-revision"]);
-    if (revision > 0 && revision < apiRevision) {
+    const revision = headers[REVISION_KEY];
+    if (typeof revision === "string" && /^\d{1,9}$/.test(revision)) {
+      this.noteRevision(Number(revision));
+    }
+  }
+
+  /** The server is of this revision of the API. Warns, once, when it or this client is older than the other. */
+  noteRevision(revision: number): void {
+    if (revision < apiRevision) {
       this.warn(
-        `the server at ${this.address} has revision ${revision} of the API and this client ${apiRevision}: ` +
-          "what was added since is not there",
+        `the server at ${this.address} implements revision ${revision} of the API, older than revision ${apiRevision} ` +
+          "that this client was made for: what was added since is not there (UNIMPLEMENTED); upgrade the server",
+      );
+    } else if (revision > apiRevision) {
+      this.warn(
+        `this client was made for revision ${apiRevision} of the API, older than revision ${revision} of the server at ` +
+          `${this.address}: it does not know all that the server can do; upgrade the client`,
       );
     }
   }

@@ -14,6 +14,7 @@ import { collected, pages } from "./paging.js";
 import { Repair } from "./repair.js";
 import { fileSource, onceSource, sourceOf, type Data } from "./source.js";
 import { downloadTree, uploadTree, type Tree, type TreeOptions } from "./tree.js";
+import { unsigned } from "./unsigned.js";
 import { writeFile, type Transferred } from "./upload.js";
 
 /** How a file is read. */
@@ -357,8 +358,8 @@ export class Files {
     let first: FileMessage | undefined;
     for (;;) {
       const request = {
-        workspaceId: this.#workspaceId, path, offset: BigInt(offset),
-        ...(limit !== undefined && { limit: BigInt(limit) }),
+        workspaceId: this.#workspaceId, path, offset: unsigned("offset", offset),
+        ...(limit !== undefined && { limit: unsigned("limit", limit) }),
       };
       try {
         for await (const { part } of this.#connection.serverStream(FileService.method.readFile, request, repair.options)) {

@@ -11,6 +11,7 @@
  */
 
 export * from "./errors.js";
+export { apiRevision } from "./api-revision.js";
 export { Client, connect } from "./client.js";
 export type { ConnectOptions, InitializeOptions, WorkspaceFilter } from "./client.js";
 export type { CallOptions, Token } from "./connection.js";

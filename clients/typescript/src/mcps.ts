@@ -9,6 +9,7 @@ import { McpHttpKind, type McpSchema } from "./gen/workspaced/v1/mcp_pb.js";
 import { mcpInfo, mcpPrompt, mcpResource, resourceContent } from "./mcp-info.js";
 import type { McpInfo, McpPrompt, McpResource, ResourceContent } from "./mcp-info.js";
 import { collected } from "./paging.js";
+import { unsigned } from "./unsigned.js";
 import { optionalDuration, who, type Who } from "./who.js";
 
 /** A program that runs in the workspace. */
@@ -107,7 +108,12 @@ export class Mcps {
     uri: string,
     options: { offloadOverBytes?: number | undefined } & Who & CallOptions = {},
   ): Promise<ResourceContent[]> {
-    const request = { ...this.#whose(options), mcp, uri, offloadOverBytes: BigInt(options.offloadOverBytes ?? 0) };
+    const request = {
+      ...this.#whose(options),
+      mcp,
+      uri,
+      offloadOverBytes: unsigned("offloadOverBytes", options.offloadOverBytes ?? 0),
+    };
     const { contents } = await this.#connection.unary(DiscoveryService.method.readMcpResource, request, call(options));
     return contents.map(resourceContent);
   }

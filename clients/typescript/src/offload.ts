@@ -17,6 +17,7 @@ import { send, sendAll } from "./send.js";
 import { interruptible, sourceOf, type Data } from "./source.js";
 import { newId } from "./spec.js";
 import { toolResultBlock, type ToolResult } from "./tools.js";
+import { unsigned } from "./unsigned.js";
 
 /** What an offload holds. */
 export type OffloadKind = "context" | "tool_result" | "data";
@@ -161,7 +162,7 @@ export class Offload {
   /** The same as an iterable of chunks of at most 256 KiB. */
   chunks(path: string, options: ReadOffloadOptions = {}): MessageStream<Uint8Array> {
     const { offset = 0, length } = options;
-    const value = { offset: BigInt(offset), ...(length !== undefined && { length: BigInt(length) }) };
+    const value = { offset: unsigned("offset", offset), ...(length !== undefined && { length: unsigned("length", length) }) };
     const parts = this.#parts.bind(this, { path, range: { case: "bytes", value } });
     return generatedStream(async function* (signal) {
       for await (const part of parts({ ...options, signal })) {
@@ -178,7 +179,7 @@ export class Offload {
     options: { skip?: number | undefined; limit?: number | undefined } & CallOptions = {},
   ): MessageStream<Message> {
     const { skip = 0, limit = 0 } = options;
-    const value = { skip: BigInt(skip), limit: BigInt(limit) };
+    const value = { skip: unsigned("skip", skip), limit: unsigned("limit", limit) };
     const parts = this.#parts.bind(this, { path, range: { case: "messages", value } });
     return generatedStream(async function* (signal) {
       for await (const part of parts({ ...options, signal })) {

@@ -12,6 +12,7 @@ import { collected } from "./paging.js";
 import { send } from "./send.js";
 import { fileSource, sourceOf, type Data, type Source } from "./source.js";
 import { packed } from "./tar.js";
+import { unsigned } from "./unsigned.js";
 import { agent, type Who } from "./who.js";
 
 /** A directory or an archive (zip, tar, tar.gz) by its path on this machine, or the bytes of an archive. */
@@ -92,7 +93,11 @@ export class Skills {
   async add(source: SkillSource, options: AddSkillOptions = {}): Promise<SkillInfo> {
     const { replace = false, sha256 = "", maxExpandedBytes = 0, signal, timeoutMs } = options;
     const start = {
-      workspaceId: this.#workspaceId, ...agent(options), replace, sha256, maxExpandedBytes: BigInt(maxExpandedBytes),
+      workspaceId: this.#workspaceId,
+      ...agent(options),
+      replace,
+      sha256,
+      maxExpandedBytes: unsigned("maxExpandedBytes", maxExpandedBytes),
     };
     const first: Request = { part: { case: "start", value: start } };
     const chunk = (value: Uint8Array): Request => ({ part: { case: "chunk", value } });

@@ -16,6 +16,7 @@ import { jsonObject, type JsonObject, type JsonValue } from "./json.js";
 import { mcpError, type McpError } from "./mcp-info.js";
 import type { MessageStream } from "./message-stream.js";
 import { pages } from "./paging.js";
+import { unsigned } from "./unsigned.js";
 import { optionalDuration, who, type Who } from "./who.js";
 
 /** Where a tool comes from: workspaced itself, or an MCP server. */
@@ -150,7 +151,7 @@ export class Tools {
       name,
       input: jsonObject(input, "input"),
       callId: options.callId ?? "",
-      offloadOverBytes: BigInt(options.offloadOverBytes ?? 0),
+      offloadOverBytes: unsigned("offloadOverBytes", options.offloadOverBytes ?? 0),
       ...optionalDuration("timeout", options.toolTimeoutMs),
     };
     const connection = this.#connection;

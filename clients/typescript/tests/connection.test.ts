@@ -175,15 +175,17 @@ describe("calls", () => {
     await assert.rejects(client.serverInfo(), UnavailableError);
   });
 
-  test("a server that is older than the client is warned of, once", async () => {
-    const warnings: string[] = [];
-    await using server = await serve((stream) => failing(5, { "x-workspaced-api-revision": String(apiRevision - 1) })(stream));
-    await using client = connect({ address: server.address, onWarning: (message) => warnings.push(message) });
-    await assert.rejects(client.serverInfo());
-    await assert.rejects(client.serverInfo());
-    assert.equal(warnings.length, 1);
-    assert.match(warnings[0] ?? "", /revision/);
-  });
+  for (const [difference, advice] of [[-1, /upgrade the server/], [-apiRevision, /upgrade the server/], [1, /upgrade the client/], [0, undefined]] as const) {
+    test(`a server whose revision differs by ${difference} is warned of at most once`, async () => {
+      const warnings: string[] = [];
+      await using server = await serve(failing(5, { "x-workspaced-api-revision": String(apiRevision + difference) }));
+      await using client = connect({ address: server.address, onWarning: (message) => warnings.push(message) });
+      await assert.rejects(client.serverInfo());
+      await assert.rejects(client.serverInfo());
+      assert.equal(warnings.length, advice === undefined ? 0 : 1);
+      assert.match(warnings[0] ?? "", advice ?? /^$/);
+    });
+  }
 
   test("a server that is frozen is noticed within 10 s", { timeout: 20_000 }, async () => {
     const sockets = new Set<net.Socket>();
