@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def expected(index: int) -> str:
 def test_two_hundred_streams_beside_small_calls(driver: Driver, server: Server) -> None:
     driver.do("connect", address=server.process.address)
     driver.do("initialize", backend="local", id="load")
-    command = f'read _ < go 2>/dev/null; seq -f "$INDEX %g" {LINES}'
+    command = f'seq -f "$INDEX %g" {LINES}'
     many = driver.start("spawn_many", {"count": COUNT, "command": command})
     small = driver.start("bench_run", {"command": "true", "count": 25})
     files = driver.start("file_write", {"path": "f", "data": {"pattern": "load", "size": 4 << 20}})
@@ -65,7 +66,11 @@ def test_two_hundred_idle_attachments(driver: Driver, server: Server, language: 
     assert max(driver.do("rss")["bytes"], rss_bytes(driver.pid)) < bound
     driver.do("release_many", within=120)
     server.wait_until_idle()
-    assert driver.do("processes", state="running")["ids"] == []
+    # A kill that did not come through in time is the guest's, ten seconds after the attachment has gone.
+    deadline = time.monotonic() + 30
+    while running := driver.do("processes", state="running")["ids"]:
+        assert time.monotonic() < deadline, f"{len(running)} processes still run"
+        time.sleep(0.1)
     driver.do("ws_delete")
     driver.do("close_client")
     live = driver.do("live")

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from anyio.from_thread import BlockingPortal
@@ -15,7 +16,15 @@ from tests.clients.data import sha256_of
 from tests.clients.driver import Driver, Request
 from tests.clients.stage import Proxy, Server
 
-GIB = {"pattern": "restart", "size": 1 << 30}
+GIB: dict[str, Any] = {"pattern": "restart", "size": 1 << 30}
+# Writes GIB where it is to be read: what is sent to it is another matter.
+WRITER = """
+import hashlib, sys
+block = b"".join(hashlib.sha256(f"{sys.argv[1]}:{k}".encode()).digest() for k in range(32768))
+with open(sys.argv[2], "wb") as file:
+    for turn in range(1024):
+        file.write(block[turn:]); file.write(block[:turn])
+"""
 UPLOAD = {"pattern": "upload", "size": 400 << 20}
 # Appends a line when it begins and one when it ends, and counts in between until it may stop.
 PROGRAM = """
@@ -61,8 +70,8 @@ def test_everything_at_once(driver: Driver, server: Server, proxy: Proxy, tmp_pa
     """A 1 GiB read, an upload, an iterator's write, a process with input, a run, a wait and a tool call."""
     driver.do("connect", address=proxy.address)
     driver.do("initialize", backend="local", id="restarted")
-    written = driver.do("file_write", within=120, path="gib", data=GIB, as_stream=True)
-    assert written["sha256"] == sha256_of(GIB)
+    made = driver.do("run", within=120, command=["python3", "-c", WRITER, GIB["pattern"], "gib"])
+    assert made["exit_code"] == 0, made
     driver.do("file_write", path="once", data="old")
     driver.do("exec", command=["sh", "-c", PROGRAM], process_id="p")
     driver.ask("exec", {"as": "cat", "command": "cat", "stdin": True, "process_id": "cat"})

@@ -158,7 +158,7 @@ def test_certificates_of_servers(driver: Driver, files: Path, servers: dict[str,
 
 
 def test_certificates_of_clients(driver: Driver, files: Path, servers: dict[str, ServerProcess]) -> None:
-    def with_certificate(name: str) -> dict[str, str]:
+    def with_certificate(name: str) -> dict[str, Any]:
         return {"ca": "ca.pem", "cert": f"{name}.pem", "key": f"{name}.key"}
 
     attempts = [

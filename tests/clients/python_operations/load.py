@@ -113,7 +113,8 @@ async def spawn_many(objects: Objects, args: Args) -> dict[str, Any]:
         digest = hashlib.sha256()
         async with process(index) as running:
             async for event in running:
-                digest.update(event.data)
+                if event.stream == "stdout":
+                    digest.update(event.data)
             return digest.hexdigest(), (await running.wait()).exit_code
 
     async with asyncio.TaskGroup() as group:
