@@ -150,8 +150,8 @@ export class Offload {
   }
 
   /** The bytes of something stored, by its path or URL. Rejects with `OffloadNotFoundError`. */
-  read(path: string, options: ReadOffloadOptions = {}): Promise<Uint8Array> {
-    return joined(this.chunks(path, options));
+  async read(path: string, options: ReadOffloadOptions = {}): Promise<Uint8Array> {
+    return await joined(this.chunks(path, options));
   }
 
   /** The same as they come. A broken connection is `UnavailableError`: read again from the next offset. */

@@ -53,6 +53,7 @@ describe("files", onServer, () => {
     }
     assert.deepEqual(await files.read("generator"), bytes);
     assert.deepEqual(await files.read("bytes", { offset: 3, limit: 300_000 }), bytes.subarray(3, 300_003));
+    await assert.rejects(files.read("bytes", { offset: -1 }), TypeError);
     await files.write("text", "größe");
     assert.equal(await text("text"), "größe");
     assert.equal((await files.write("empty", pieces(new Uint8Array(), 1))).size, 0);
