@@ -31,7 +31,7 @@ export interface ConnectOptions {
   retryTimeoutMs?: number | undefined;
   /** How long a stream may be without a connection before it fails (60,000). */
   resumeTimeoutMs?: number | undefined;
-  /** Told what a program should know and need not act on, such as a server that is older than this client, or newer; absent: `process.emitWarning`. */
+  /** Told what a program should know and need not act on, such as a server that is older than this client; absent: `process.emitWarning`. */
   onWarning?: ((message: string) => void) | undefined;
 }
 
