@@ -11,9 +11,11 @@ import io
 import sys
 import zipfile
 from collections.abc import AsyncIterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from agentscope.agent import Agent, ContextConfig
 from agentscope.mcp import MCPClient, StdioMCPConfig
 from agentscope.message import (
     AssistantMsg,
@@ -26,7 +28,14 @@ from agentscope.message import (
     ToolResultState,
     UserMsg,
 )
-from agentscope.permission import PermissionBehavior, PermissionContext, PermissionEngine, PermissionRule
+from agentscope.permission import (
+    PermissionBehavior,
+    PermissionContext,
+    PermissionEngine,
+    PermissionMode,
+    PermissionRule,
+)
+from agentscope.state import AgentState
 from agentscope.tool import Toolkit
 from agentscope.workspace import WorkspaceBase
 
@@ -110,8 +119,6 @@ async def their_own_tools(workspace: AgentScopeWorkspace) -> None:
     tools = {tool.name: tool for tool in await WorkspaceBase.list_tools(workspace)}
     path = f"{workspace.workdir}/theirs.txt"
     toolkit = Toolkit(tools=list(tools.values()))
-    from agentscope.state import AgentState
-
     state = AgentState()
 
     async def call(name: str, arguments: str) -> str:
@@ -223,6 +230,26 @@ async def permissions(workspace: AgentScopeWorkspace) -> None:
     assert not await tools["Bash"].check_read_only({"command": "rm a"})
 
 
+async def agent_offloads(workspace: AgentScopeWorkspace) -> None:
+    """An agent puts the overflow of a result aside by itself, and tells the model where."""
+    sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+    model = import_module("agentscope_agent").ScriptedModel([("Bash", {"command": "seq 1 3000"})])
+    state = AgentState(permission_context=PermissionContext(mode=PermissionMode.BYPASS))
+    agent = Agent(
+        name="ada",
+        system_prompt="",
+        model=model,
+        toolkit=Toolkit(tools=await workspace.list_tools()),
+        context_config=ContextConfig(tool_result_limit=500),
+        offloader=workspace,
+        state=state,
+    )
+    await agent.reply(UserMsg(name="bo", content="Count."))
+    (stored,) = await workspace.handle.offload.list(state.session_id, kind="tool_result")
+    assert b"2999" in await workspace.get_backend().read_file(stored.path)
+    assert stored.path in str(state.context)
+
+
 async def main() -> None:
     target, skill, *program = sys.argv[1:]
     async with workspaced.connect(target) as client:
@@ -235,6 +262,7 @@ async def main() -> None:
                 await mcps(workspace, program)
                 await offload(workspace)
                 await permissions(workspace)
+                await agent_offloads(workspace)
                 await workspace.reset()
         finally:
             await client.workspace("used").delete(allow_missing=True)
