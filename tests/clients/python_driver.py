@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import sys
 from typing import Any
 
 import tests.clients.python_operations  # noqa: F401 (fills the table)
-from tests.clients.python_operations.lifecycle import Remembered
+from tests.clients.python_operations.lifecycle import remember_warnings
 from tests.clients.python_operations.processes import run_result
 from tests.clients.python_operations.registry import OPERATIONS, OWN_DEADLINE, DriverBug, Objects, SourceFailed
 from workspaced import CommandFailed, OutputLost, WorkspacedError
@@ -118,7 +117,7 @@ class Driver:
 async def main() -> None:
     """Read requests until the end of input."""
     driver = Driver()
-    logging.getLogger("workspaced").addHandler(Remembered(driver.objects.warned))
+    remember_warnings(driver.objects.warned)
     loop = asyncio.get_running_loop()
     current = asyncio.current_task()
     assert current is not None

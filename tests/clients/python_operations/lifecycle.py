@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import warnings as python_warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,14 @@ from workspaced.client import Client
 from workspaced.lease import LeasedWorkspace
 
 
-class Remembered(logging.Handler):
-    """Keeps what the library warns of."""
+def remember_warnings(messages: list[str]) -> None:
+    """Keep what the library warns of, each time, instead of printing it."""
 
-    def __init__(self, messages: list[str]) -> None:
-        super().__init__(logging.WARNING)
-        self._messages = messages
+    def remember(message: Warning | str, *_: object, **__: object) -> None:
+        messages.append(str(message))
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._messages.append(record.getMessage())
+    python_warnings.simplefilter("always")
+    python_warnings.showwarning = remember
 
 
 @operation
