@@ -128,7 +128,7 @@ func (c *Client) observeUnary(
 		options = append(options, grpc.Trailer(&trailer))
 	}
 	err := invoke(ctx, method, request, response, channel, options...)
-	if err == nil && !c.compared.Load() {
+	if !c.compared.Load() {
 		c.compareRevision(trailer)
 	}
 	return err
@@ -156,23 +156,24 @@ func (c *Client) compareHeader(stream grpc.ClientStream) {
 	}
 }
 
-// compareRevision warns once of a server that is older than this client's code.
+// compareRevision warns once of a server that is older or newer than this client's code. An answer that names no revision says
+// nothing: whatever is in between may have dropped it.
 func (c *Client) compareRevision(answer metadata.MD) {
-	if !c.compared.CompareAndSwap(false, true) {
+	values := answer.Get(revisionKey)
+	if len(values) == 0 {
 		return
 	}
-	ours := apiRevision()
-	theirs := uint64(1)
-	if values := answer.Get(revisionKey); len(values) > 0 {
-		number, err := strconv.ParseUint(values[0], 10, 32)
-		if err != nil {
-			return // a form that a newer server has
-		}
-		theirs = number
+	theirs, err := strconv.ParseUint(values[0], 10, 32)
+	if err != nil || !c.compared.CompareAndSwap(false, true) {
+		return // a form that a newer server has
 	}
-	if theirs < uint64(ours) {
-		c.warn(fmt.Sprintf("the server has revision %d of the API and this client was made for %d: calls may be unimplemented, "+
-			"and newer fields of requests are ignored", theirs, ours))
+	switch ours := uint64(apiRevision()); {
+	case theirs < ours:
+		c.warn(fmt.Sprintf("the server implements revision %d of the API, older than revision %d that this client was made for: "+
+			"RPCs can be missing there (UNIMPLEMENTED) and newer options are ignored; upgrade the server", theirs, ours))
+	case theirs > ours:
+		c.warn(fmt.Sprintf("this client was made for revision %d of the API, older than revision %d of the server: it does not "+
+			"know all that the server can do; upgrade the client", ours, theirs))
 	}
 }
 

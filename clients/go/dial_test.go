@@ -45,15 +45,15 @@ func TestServerInfo(t *testing.T) {
 	}
 }
 
-func TestOlderServerIsWarnedOfOnce(t *testing.T) {
+func TestServerOfAnotherRevisionIsWarnedOfOnce(t *testing.T) {
 	tests := []struct {
 		name   string
 		answer metadata.MD
 		want   int
 	}{
-		{"none named", metadata.MD{}, 1},
+		{"none named", metadata.MD{}, 0},
 		{"older", metadata.Pairs(revisionKey, "1"), 1},
-		{"newer", metadata.Pairs(revisionKey, "1000"), 0},
+		{"newer", metadata.Pairs(revisionKey, "1000"), 1},
 		{"of another form", metadata.Pairs(revisionKey, "2.0"), 0},
 	}
 	for _, test := range tests {

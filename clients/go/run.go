@@ -15,6 +15,7 @@ const (
 	answerBytes      = mib
 	defaultRunOutput = 10 * mib
 	checkTailBytes   = 2000
+	terminateTimeout = 5 * time.Second
 )
 
 // Result is how a command ended, and what it wrote.
@@ -42,9 +43,9 @@ func (r *Result) Check() error {
 // Of each stream the first Command.MaxOutputBytes are returned. Errors: [ErrProcessStartFailed] when it cannot be started. There is
 // no deadline unless the context or Command.Timeout has one.
 //
-// An end of the context ends the process tree, unless the policy is [DisconnectKeep]. After a broken connection the call is repeated
-// under the same ID, so the command runs once; but the server cannot tell a broken connection from a cancellation, and so it is
-// [DisconnectKeep] that lets the command go on meanwhile. Without it the result says [ExitCancelled].
+// An end of the context ends the process tree, unless the policy is [DisconnectKeep]: TERM at once, KILL 10 s later. After a broken
+// connection the call is repeated under the same ID, and the command, which runs once, goes on; [DisconnectKeep] is what keeps it
+// alive when the connection is away for more than 10 s.
 func (w *Workspace) Run(ctx context.Context, command Command) (*Result, error) {
 	if command.StdinPipe {
 		return nil, invalidArgument("Run has no StdinPipe; use Stdin, or Exec")
@@ -112,9 +113,21 @@ func (w *Workspace) callRun(ctx context.Context, request *pb.RunProcessRequest) 
 			lost.since, lost.unreachable = time.Time{}, time.Time{} // this attempt stood for a while
 		}
 		if !lost.pause(ctx, w.client, err) {
+			if ctx.Err() != nil && request.GetSpec().GetDisconnectPolicy() != pb.DisconnectPolicy_DISCONNECT_POLICY_KEEP {
+				w.client.companion(func() { w.terminate(ctx, request.GetProcessId()) })
+			}
 			return nil, err
 		}
 	}
+}
+
+// terminate asks the process tree of a call that was given up to end. What does not hear of it, or does not care, the server kills
+// 10 s after the call.
+func (w *Workspace) terminate(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), terminateTimeout)
+	defer cancel()
+	_, _ = once(ctx, w.client, w.client.execution.SignalProcess,
+		&pb.SignalProcessRequest{WorkspaceId: w.ID, ProcessId: id, Signal: "TERM"}, 0)
 }
 
 // readAll reads the output of a process that has ended and wrote more than one answer holds.

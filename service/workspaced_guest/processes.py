@@ -200,7 +200,8 @@ def _start(guest: Guest, stream: Stream, params: Params) -> None:
 
 def _attach(guest: Guest, stream: Stream, params: Params) -> None:
     process = guest.processes.get(params.get("process_id"))
-    _attach_to(process, stream, _offset(params), read.boolean(params, "follow", True), {"started": process.describe()})
+    answer: Params = {"started": process.describe(), "existing": True}
+    _attach_to(process, stream, _offset(params), read.boolean(params, "follow", True), answer)
 
 
 def _offset(params: Params) -> int:

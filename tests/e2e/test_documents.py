@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ IMAGE = "workspaced-test:bookworm"
 AGENT_IMAGE = "workspaced-test:agents"
 SHOWN_ADDRESS = "127.0.0.1:7420"
 SHOWN_IMAGE = re.compile(r"python:3\.\d+(-slim)?")
+# What a machine tells every program: its engine, its proxies and the authorities that it trusts.
+MACHINE = re.compile(r"DOCKER_|.*CERT|.*PROXY$", re.IGNORECASE)
 
 # Around blocks that await something: what the page says there is, a client and a workspace, with a server inside.
 HARNESS = f"""
@@ -67,7 +71,8 @@ class Reader:
             "WORKSPACED_STATE_DIR": str(self.server.state_dir),
             "IMAGE": IMAGE,
             "AGENT_IMAGE": AGENT_IMAGE,
-            **{name: value for name, value in os.environ.items() if name.startswith("DOCKER_")},
+            **caches(),
+            **{name: value for name, value in os.environ.items() if MACHINE.match(name)},
         }
 
     def adapt(self, text: str) -> str:
@@ -89,6 +94,14 @@ class Reader:
         text = done.stdout.decode(errors="replace")
         assert done.returncode == 0, f"{command[-1]} ended with {done.returncode}:\n{text[-6000:]}"
         return text
+
+
+@cache
+def caches() -> dict[str, str]:
+    """Where Go and npm keep what they fetched and built: below the home directory that the reader does not have."""
+    asked = subprocess.run(["go", "env", "-json", "GOMODCACHE", "GOCACHE"], check=True, capture_output=True)
+    npm = subprocess.run(["npm", "config", "get", "cache"], check=True, capture_output=True, text=True)
+    return {**json.loads(asked.stdout), "npm_config_cache": npm.stdout.strip()}
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +165,13 @@ def test_commands_run_in_their_order(reader: Reader, path: Path) -> None:
     if path.name == "README.md":
         assert re.search(r"Ran \d{3} tests in .*\n\nOK", said)
         assert '"exitCode": 3' in said
+        assert said.count("1\n2\n3\nexit code 0\n") == 3
+
+
+def test_the_quick_start_is_the_programs() -> None:
+    shown = fenced(REPOSITORY / "README.md")
+    for language, name in (("python", "quickstart.py"), ("ts", "quickstart.ts"), ("go", "main.go")):
+        assert (language, (REPOSITORY / "examples" / "quickstart" / name).read_text()) in shown, name
 
 
 @pytest.mark.parametrize(("path", "text"), [item[1:] for item in programs()], ids=[item[0] for item in programs()])

@@ -188,7 +188,6 @@ async def serve(guest_channel: GuestChannel, mcps: Mcps | None = None) -> AsyncI
             yield RunningServer(workspaces, execution, channel, address)
     finally:
         await server.stop(0)
-        await execution.aclose()
         await tools.aclose()
 
 

@@ -61,7 +61,8 @@ type ExecutionServiceClient interface {
 	// Errors: OUT_OF_RANGE, OFFSET_INVALID for an offset beyond the end.
 	AttachProcess(ctx context.Context, in *AttachProcessRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachProcessResponse], error)
 	// Runs a process to its end and returns its output, capped. What exceeds the cap is read and dropped: the first
-	// `max_output_bytes` of each stream are returned and `truncated` is set. When the call is cancelled or its deadline passes, the process tree is ended unless the policy is KEEP.
+	// `max_output_bytes` of each stream are returned and `truncated` is set. When the call ends early (cancelled, its deadline passed, its connection broken), the process tree is
+	// ended 10 s later, unless the policy is KEEP or a call with the same id and spec comes before: that one goes on with the process.
 	RunProcess(ctx context.Context, in *RunProcessRequest, opts ...grpc.CallOption) (*RunProcessResponse, error)
 	// Returns a process.
 	GetProcess(ctx context.Context, in *GetProcessRequest, opts ...grpc.CallOption) (*GetProcessResponse, error)
@@ -242,7 +243,8 @@ type ExecutionServiceServer interface {
 	// Errors: OUT_OF_RANGE, OFFSET_INVALID for an offset beyond the end.
 	AttachProcess(*AttachProcessRequest, grpc.ServerStreamingServer[AttachProcessResponse]) error
 	// Runs a process to its end and returns its output, capped. What exceeds the cap is read and dropped: the first
-	// `max_output_bytes` of each stream are returned and `truncated` is set. When the call is cancelled or its deadline passes, the process tree is ended unless the policy is KEEP.
+	// `max_output_bytes` of each stream are returned and `truncated` is set. When the call ends early (cancelled, its deadline passed, its connection broken), the process tree is
+	// ended 10 s later, unless the policy is KEEP or a call with the same id and spec comes before: that one goes on with the process.
 	RunProcess(context.Context, *RunProcessRequest) (*RunProcessResponse, error)
 	// Returns a process.
 	GetProcess(context.Context, *GetProcessRequest) (*GetProcessResponse, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Generator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("workspaced")
 _RELEASE_SECONDS = 5.0
+_DEFAULT_DURATION = timedelta(seconds=60)
 
 
 class LeasedWorkspace(Workspace):
@@ -39,6 +40,9 @@ class LeasedWorkspace(Workspace):
         self._request = request
         self._lease = response.lease
         self._created = response.created
+        # By this machine's clock alone: the server's may be another hour.
+        given = request.lease_duration.ToTimedelta() if request.HasField("lease_duration") else _DEFAULT_DURATION
+        self._renewal_seconds = given.total_seconds() / 3
         renewing = asyncio.get_running_loop().create_task(self._renew(), name=f"workspaced-lease-{self.id}")
         self._renewing: asyncio.Task[None] | None = renewing
         connection.companions.add(renewing)
@@ -86,8 +90,7 @@ class LeasedWorkspace(Workspace):
         backoff = Backoff()
         lifecycle = self._connection.lifecycle
         while True:
-            left = (self.lease_expire_time - datetime.now(timezone.utc)).total_seconds()
-            await asyncio.sleep(max(0.05, left / 3))
+            await asyncio.sleep(self._renewal_seconds)
             try:
                 renewal = lifecycle_pb2.RenewLeaseRequest(lease_id=self._lease.lease_id)
                 try:

@@ -15,6 +15,7 @@ from .process import Process
 from .process_info import Exit, Gap, ResourceUsage
 from .v1 import execution_pb2, process_pb2
 
+_TERMINATE_SECONDS = 5.0
 _ANSWER_BYTES = MIB
 """What RunProcess takes as standard input, and gives of each stream, at most."""
 
@@ -118,6 +119,25 @@ async def run(
 
 
 async def _call(connection: Connection, request: execution_pb2.RunProcessRequest) -> execution_pb2.RunProcessResponse:
+    try:
+        return await _repeat(connection, request)
+    except asyncio.CancelledError:
+        if request.spec.disconnect_policy != process_pb2.DISCONNECT_POLICY_KEEP:
+            # In the background: a cancelled caller does not wait.
+            connection.background(_terminate(connection, request))
+        raise
+
+
+async def _terminate(connection: Connection, request: execution_pb2.RunProcessRequest) -> None:
+    """Ask the process tree to end; what does not hear of it or does not care, the server kills 10 s after the call."""
+    term = execution_pb2.SignalProcessRequest(
+        workspace_id=request.workspace_id, process_id=request.process_id, signal="TERM"
+    )
+    with contextlib.suppress(errors.WorkspacedError):
+        await connection.once(connection.execution.SignalProcess, term, timeout=_TERMINATE_SECONDS)
+
+
+async def _repeat(connection: Connection, request: execution_pb2.RunProcessRequest) -> execution_pb2.RunProcessResponse:
     # Repeated as it is: the same id and spec attach to the process that the first attempt started.
     backoff = Backoff()
     lost_at: float | None = None

@@ -72,7 +72,7 @@ class Workspace:
         the first ``max_output_bytes`` are returned. ``check`` raises :class:`CommandFailed` unless it exits with 0.
         Raises :class:`ProcessStartFailed` when it cannot be started. Survives broken connections of up to 10 s, without
         running the command twice; after that ``disconnect_policy="keep"`` is what keeps it alive.
-        Cancellation ends the process tree, unless the policy is ``"keep"``.
+        Cancellation ends the process tree, unless the policy is ``"keep"``: TERM at once, KILL 10 s later.
         """
         spec = process_spec(
             command, cwd=cwd, env=env, user=user, pty=pty, timeout=timeout, kill_grace=kill_grace,

@@ -375,12 +375,17 @@ export class Connection {
     }
   }
 
-  /** The server is of this revision of the API. Warns, once, when that is older than this client. */
+  /** The server is of this revision of the API. Warns, once, when that or this client is older. */
   noteRevision(revision: number): void {
     if (revision < apiRevision) {
       this.warn(
         `the server at ${this.address} implements revision ${revision} of the API, older than revision ${apiRevision} ` +
           "that this client was made for: what was added since is not there (UNIMPLEMENTED); upgrade the server",
+      );
+    } else if (revision > apiRevision) {
+      this.warn(
+        `this client was made for revision ${apiRevision} of the API, older than revision ${revision} of the server at ` +
+          `${this.address}: it does not know all that the server can do; upgrade the client`,
       );
     }
   }

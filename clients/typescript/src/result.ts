@@ -14,6 +14,7 @@ import { Process } from "./process.js";
 /** What RunProcess takes as standard input, and gives of each stream, at most. */
 const ANSWER_BYTES = 1 << 20;
 const ERROR_TAIL_BYTES = 2000;
+const TERMINATE_MS = 5_000;
 
 /** How a command ended, and what it wrote. */
 export class Result {
@@ -95,12 +96,35 @@ export async function runProcess(connection: Connection, run: Run, options: Call
 async function ask(connection: Connection, run: Run, signal: AbortSignal | undefined): Promise<Result> {
   const { workspaceId, processId, spec, stdin, maxOutputBytes } = run;
   const request = { workspaceId, processId, spec, stdin, maxOutputBytes: Math.min(maxOutputBytes, ANSWER_BYTES) };
-  const { process, stdout, stderr, truncated } = await persist(connection, request, signal);
+  const { process, stdout, stderr, truncated } = await persist(connection, request, signal).catch((error: unknown) => {
+    if (signal?.aborted === true && spec.disconnectPolicy !== DisconnectPolicy.KEEP) {
+      connection.tidy(terminate(connection, workspaceId, processId));
+    }
+    throw error;
+  });
   if (process?.exit === undefined) {
     throw new InternalError("the answer has no exit");
   }
   const result = new Result(process.processId, exitInfo(process.exit), stdout, stderr, truncated);
   return truncated && maxOutputBytes > ANSWER_BYTES ? readAll(connection, run, result, signal) : result;
+}
+
+/**
+ * Asks the process tree of a call that was given up to end. What does not hear of it, or does not care, the server kills
+ * 10 s after the call.
+ */
+async function terminate(connection: Connection, workspaceId: string, processId: string): Promise<void> {
+  try {
+    await connection.once(
+      ExecutionService.method.signalProcess,
+      { workspaceId, processId, signal: "TERM" },
+      { timeoutMs: TERMINATE_MS },
+    );
+  } catch (error) {
+    if (!(error instanceof WorkspacedError)) {
+      throw error;
+    }
+  }
 }
 
 /** Repeated as it is: the same id and spec attach to the process that the first attempt started. */

@@ -105,8 +105,8 @@ export class Workspace {
    * `processTimeoutMs` ends the whole process tree (reason TIMED_OUT, with the output so far). Of each stream the first
    * `maxOutputBytes` are returned. `check` rejects with `CommandFailedError` unless it exits with 0. Rejects with
    * `ProcessStartFailedError` when it cannot be started. When the connection breaks the same call is made again: nothing
-   * runs twice. A server that notices the break ends the tree (reason CANCELLED), unless `disconnectPolicy` is `"keep"`;
-   * so do an abort and `timeoutMs`.
+   * runs twice, and the command goes on, unless the connection is away for more than 10 s and `disconnectPolicy` is not
+   * `"keep"`. An abort and `timeoutMs` end the tree: TERM at once, KILL 10 s later.
    */
   async run(command: Command, options: RunOptions = {}): Promise<Result> {
     const { stdin } = options;

@@ -175,7 +175,7 @@ describe("calls", () => {
     await assert.rejects(client.serverInfo(), UnavailableError);
   });
 
-  for (const [difference, advice] of [[-1, /upgrade the server/], [-apiRevision, /upgrade the server/], [0, undefined], [1, undefined]] as const) {
+  for (const [difference, advice] of [[-1, /upgrade the server/], [-apiRevision, /upgrade the server/], [0, undefined], [1, /upgrade the client/]] as const) {
     test(`a server whose revision differs by ${difference} is warned of at most once`, async () => {
       const warnings: string[] = [];
       await using server = await serve(failing(5, { "x-workspaced-api-revision": String(apiRevision + difference) }));

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import grpc
 
-from workspaced.v1 import execution_pb2, process_pb2
+from workspaced.v1 import execution_pb2
 from workspaced_server.api import answers
 from workspaced_server.api.access import Access, Handle, use
 from workspaced_server.api.attachment import Attachment, Event
@@ -19,13 +19,11 @@ from workspaced_server.companion import companion
 from workspaced_server.errors import FieldViolation, WorkspacedError, invalid
 from workspaced_server.guest.channel import ChannelLost
 from workspaced_server.processes import STATE_NAMES, new_process_id, process, start_params
-from workspaced_server.stopping import Stops
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 # A process that closes its standard input is most often about to end; its exit then says more than the error.
 _STDIN_CLOSED_WAIT_SECONDS: Final = 1.0
-_KILL_GRACE_SECONDS: Final = 5.0
 
 _SCOPES: Final = {execution_pb2.SIGNAL_SCOPE_LEADER: "leader"}
 
@@ -35,11 +33,6 @@ class ExecutionServicer:
 
     def __init__(self, workspaces: Access) -> None:
         self._workspaces = workspaces
-        self._stops = Stops()
-
-    async def aclose(self) -> None:
-        """Wait for the processes of cancelled calls to be stopped; bounded by their grace."""
-        await self._stops.aclose()
 
     async def Exec(  # noqa: N802
         self, requests: AsyncIterator[execution_pb2.ExecRequest], context: Context
@@ -114,14 +107,9 @@ class ExecutionServicer:
         check(request)
         process_id = request.process_id or new_process_id()
         async with use(self._workspaces, request.workspace_id) as handle:
-            try:
-                return await run_process(handle, process_id, request)
-            except asyncio.CancelledError:
-                if request.spec.disconnect_policy != process_pb2.DISCONNECT_POLICY_KEEP:
-                    grace = request.spec.kill_grace
-                    has_grace = request.spec.HasField("kill_grace")
-                    await self._stops.stop(handle, process_id, seconds(grace) if has_grace else _KILL_GRACE_SECONDS)
-                raise
+            # A call that ends early detaches: a broken connection looks like a cancellation, and may be followed by the
+            # same call. The guest's disconnect policy ends the process if none follows.
+            return await run_process(handle, process_id, request)
 
     async def GetProcess(  # noqa: N802
         self, request: execution_pb2.GetProcessRequest, context: Context

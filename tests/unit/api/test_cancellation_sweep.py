@@ -226,7 +226,6 @@ async def test_nothing_is_left(
             await asyncio.wait([task])
         async with asyncio.timeout(10):
             await server.workspaces.idle.wait()
-        await server.execution.aclose()
         channel = server.workspaces.channel
         assert not channel.closed
         assert channel.streams == 0
@@ -245,9 +244,7 @@ def _server_tasks() -> int:
 
 
 async def _only_lasting(stub: execution_pb2_grpc.ExecutionServiceAsyncStub) -> None:
-    """Processes of cancelled calls end: at once by RunProcess, by their policy after the grace for a lost
-    attachment.
-    """
+    """Processes of cancelled calls end by their policy, after the grace for a lost attachment."""
     running = execution_pb.ListProcessesRequest(
         workspace_id=WORKSPACE, page_size=1000, state=process_pb2.PROCESS_STATE_RUNNING
     )

@@ -318,6 +318,18 @@ async def test_heartbeats_when_nothing_happens(execution: Stub, monkeypatch: pyt
     call.call.cancel()
 
 
+async def test_the_same_run_again_goes_on_after_a_call_that_broke_off(execution: Stub, guest: RealGuest) -> None:
+    again = run(shell("echo began >> log; while [ ! -e go ]; do sleep 0.02; done; echo done"), process_id="again")
+    call = execution.RunProcess(again)
+    await _exists(execution, "again")
+    call.cancel()  # a connection that breaks looks the same to a server
+    call = execution.RunProcess(again)
+    (guest.workdir / "go").touch()
+    response = await call
+    assert (response.stdout, response.process.exit.exit_code) == (b"done\n", 0)
+    assert (guest.workdir / "log").read_text() == "began\n"
+
+
 async def test_a_cancelled_run_ends_its_process_unless_kept(execution: Stub, guest: RealGuest) -> None:
     for name, policy, state in (
         ("killed", process_pb2.DISCONNECT_POLICY_UNSPECIFIED, process_pb2.PROCESS_STATE_EXITED),
@@ -329,7 +341,7 @@ async def test_a_cancelled_run_ends_its_process_unless_kept(execution: Stub, gue
         wait = execution_pb.WaitProcessRequest(workspace_id=WORKSPACE, process_id=name)
         await _exists(execution, name)
         call.cancel()
-        wait.timeout.FromMilliseconds(3000 if name == "killed" else 50)
+        wait.timeout.FromMilliseconds(20000 if name == "killed" else 50)
         response = await execution.WaitProcess(wait)
         assert response.process.state == state
         if name == "kept":

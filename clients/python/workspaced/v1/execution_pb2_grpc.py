@@ -142,7 +142,8 @@ class ExecutionServiceServicer:
 
     def RunProcess(self, request, context):
         """Runs a process to its end and returns its output, capped. What exceeds the cap is read and dropped: the first
-        `max_output_bytes` of each stream are returned and `truncated` is set. When the call is cancelled or its deadline passes, the process tree is ended unless the policy is KEEP.
+        `max_output_bytes` of each stream are returned and `truncated` is set. When the call ends early (cancelled, its deadline passed, its connection broken), the process tree is
+        ended 10 s later, unless the policy is KEEP or a call with the same id and spec comes before: that one goes on with the process.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

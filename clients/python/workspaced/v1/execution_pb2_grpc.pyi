@@ -63,7 +63,8 @@ class ExecutionServiceStub:
     """
     RunProcess: _grpc.UnaryUnaryMultiCallable[_execution_pb2.RunProcessRequest, _execution_pb2.RunProcessResponse]
     """Runs a process to its end and returns its output, capped. What exceeds the cap is read and dropped: the first
-    `max_output_bytes` of each stream are returned and `truncated` is set. When the call is cancelled or its deadline passes, the process tree is ended unless the policy is KEEP.
+    `max_output_bytes` of each stream are returned and `truncated` is set. When the call ends early (cancelled, its deadline passed, its connection broken), the process tree is
+    ended 10 s later, unless the policy is KEEP or a call with the same id and spec comes before: that one goes on with the process.
     """
     GetProcess: _grpc.UnaryUnaryMultiCallable[_execution_pb2.GetProcessRequest, _execution_pb2.GetProcessResponse]
     """Returns a process."""
@@ -120,7 +121,8 @@ class ExecutionServiceAsyncStub(ExecutionServiceStub):
     """
     RunProcess: _aio.UnaryUnaryMultiCallable[_execution_pb2.RunProcessRequest, _execution_pb2.RunProcessResponse]  # type: ignore[assignment]
     """Runs a process to its end and returns its output, capped. What exceeds the cap is read and dropped: the first
-    `max_output_bytes` of each stream are returned and `truncated` is set. When the call is cancelled or its deadline passes, the process tree is ended unless the policy is KEEP.
+    `max_output_bytes` of each stream are returned and `truncated` is set. When the call ends early (cancelled, its deadline passed, its connection broken), the process tree is
+    ended 10 s later, unless the policy is KEEP or a call with the same id and spec comes before: that one goes on with the process.
     """
     GetProcess: _aio.UnaryUnaryMultiCallable[_execution_pb2.GetProcessRequest, _execution_pb2.GetProcessResponse]  # type: ignore[assignment]
     """Returns a process."""
@@ -198,7 +200,8 @@ class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_execution_pb2.RunProcessResponse, _abc.Awaitable[_execution_pb2.RunProcessResponse]]:
         """Runs a process to its end and returns its output, capped. What exceeds the cap is read and dropped: the first
-        `max_output_bytes` of each stream are returned and `truncated` is set. When the call is cancelled or its deadline passes, the process tree is ended unless the policy is KEEP.
+        `max_output_bytes` of each stream are returned and `truncated` is set. When the call ends early (cancelled, its deadline passed, its connection broken), the process tree is
+        ended 10 s later, unless the policy is KEEP or a call with the same id and spec comes before: that one goes on with the process.
         """
 
     @_abc_1.abstractmethod
