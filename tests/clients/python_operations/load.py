@@ -56,15 +56,15 @@ async def scope(objects: Objects, args: Args) -> dict[str, Any]:
 @operation
 async def live(objects: Objects, args: Args) -> dict[str, Any]:
     """Waits up to 2 s for what is ending."""
-    calls = tasks = 0
+    calls, left = 0, list[asyncio.Task[object]]()
     for _ in range(20):
         gc.collect()
         calls = sum(1 for found in gc.get_objects() if isinstance(found, Call) and not found.done())
-        tasks = sum(1 for task in asyncio.all_tasks() if not task.get_name().startswith("driver"))
-        if not calls and not tasks:
+        left = [task for task in asyncio.all_tasks() if not task.get_name().startswith("driver")]
+        if not calls and not left:
             break
         await asyncio.sleep(0.1)
-    return {"calls": calls, "tasks": tasks}
+    return {"calls": calls, "tasks": len(left), "which": [str(task) for task in left]}
 
 
 @operation
