@@ -93,7 +93,7 @@ func TestCancelledRunEndsTheTree(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	var failed *ExitError
-	if err := ws.Process("sleeper").Wait(testContext(t)); !errors.As(err, &failed) || failed.Reason != ExitCancelled {
+	if err := ws.Process("sleeper").Wait(testContext(t)); !errors.As(err, &failed) || failed.Signal != "TERM" {
 		t.Errorf("%v", err)
 	}
 }

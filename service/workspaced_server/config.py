@@ -42,14 +42,13 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """Transport security. With ``client_ca`` a client may show a certificate; with ``require_client_certificate`` it
-    must.
+    """Transport security. With ``client_ca`` every client has to show a certificate: grpc's server asks for one only
+    where it demands one.
     """
 
     certificate: Path | None = None
     key: Path | None = None
     client_ca: Path | None = None
-    require_client_certificate: bool = False
 
     @property
     def enabled(self) -> bool:
@@ -154,8 +153,6 @@ def check_listen(config: Config) -> None:
         raise ConfigError("tls.certificate and tls.key belong together")
     if tls.client_ca is not None and not tls.enabled:
         raise ConfigError("tls.client_ca needs tls.certificate and tls.key")
-    if tls.require_client_certificate and tls.client_ca is None:
-        raise ConfigError("tls.require_client_certificate needs tls.client_ca")
     if auth.certificates and tls.client_ca is None:
         raise ConfigError("auth.certificates needs tls.client_ca")
     if not _is_private("listen", config.listen) and not config.insecure and not (tls.enabled and auth.enabled):

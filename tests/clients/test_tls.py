@@ -28,8 +28,7 @@ SERVERS = {
     "token": ("server", '[auth]\ntoken_file = "{tokens}"\n'),
     "expired": ("expired", '[auth]\ntoken_file = "{tokens}"\n'),
     "named": ("named", '[auth]\ntoken_file = "{tokens}"\n'),
-    "mutual": ("server", 'require_client_certificate = true\n[auth.certificates]\n"agent.test" = ["read", "manage"]\n'),
-    "optional": ("server", '[auth.certificates]\n"agent.test" = ["read", "manage"]\n'),
+    "mutual": ("server", '[auth.certificates]\n"agent.test" = ["read", "manage"]\n'),
 }
 
 
@@ -167,7 +166,6 @@ def test_certificates_of_clients(driver: Driver, files: Path, servers: dict[str,
         attempt("mutual", "Unavailable", about_tls=False, **with_certificate("stranger")),
         attempt("mutual", "Unavailable", about_tls=False, **with_certificate("late")),
         attempt("mutual", "Unauthenticated", "CERTIFICATE_UNKNOWN", **with_certificate("nobody")),
-        attempt("optional", "Unauthenticated", "CERTIFICATE_MISSING", ca="ca.pem"),
     ]
     try_all(driver, files, servers, attempts)
 

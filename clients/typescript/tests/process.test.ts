@@ -62,7 +62,7 @@ describe("run", () => {
     }
     stop.abort(reason);
     await assert.rejects(running, (error) => error instanceof CancelledError && error.cause === reason);
-    assert.equal((await shared.ws.process("aborted").wait()).reason, "CANCELLED");
+    assert.equal((await shared.ws.process("aborted").wait()).signal, "TERM");
     const limited = await shared.ws.run("echo begun; sleep 60", { processTimeoutMs: 300, killGraceMs: 100 });
     assert.equal(limited.reason, "TIMED_OUT");
     assert.equal(limited.text, "begun\n");

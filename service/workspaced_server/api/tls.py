@@ -32,7 +32,7 @@ def credentials(tls: TlsConfig) -> grpc.ServerCredentials:
         return renewed
 
     return grpc.dynamic_ssl_server_credentials(
-        configuration, fetch, require_client_authentication=tls.require_client_certificate
+        configuration, fetch, require_client_authentication=tls.client_ca is not None
     )
 
 

@@ -122,7 +122,6 @@ def test_variables_and_flags_on_the_page_exist(tmp_path: Path) -> None:
     special = {
         "listen": "127.0.0.1:1", "admin_listen": "127.0.0.1:2", "log.level": "debug", "log.format": "json",
         "workspaces.default_backend": "docker", "workspaces.sweep": "report", "docker.socket_channel": "never",
-        "tls.require_client_certificate": "false",
     }  # fmt: skip
     for key, (flag, variable, _) in rows().items():
         if key in ("workspaces.templates", "workspaces.pools"):

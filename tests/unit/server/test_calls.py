@@ -386,7 +386,6 @@ async def test_a_certificate_makes_a_principal(tmp_path: Path) -> None:
         "tls.certificate": paths["cert"],
         "tls.key": paths["key"],
         "tls.client_ca": paths["ca"],
-        "tls.require_client_certificate": True,
         "auth.certificates": {"ada": ("read", "manage")},
     }
     async with serving(tmp_path, credentials("ada"), flags) as served:
