@@ -162,7 +162,7 @@ export class GrpcCall<I extends DescMessage, O extends DescMessage> {
   /** End the call now, with this error; what was not asked for is dropped. Nothing when it is over. */
   cancel(error: unknown): void {
     this.#answers.clear();
-    this.#finish(error);
+    this.#finish(error, true);
   }
 
   #encode(request: MessageInitShape<I>): Uint8Array {
@@ -187,7 +187,7 @@ export class GrpcCall<I extends DescMessage, O extends DescMessage> {
     }
   }
 
-  #finish(error: unknown): void {
+  #finish(error: unknown, left = error !== undefined): void {
     if (this.#over) {
       return;
     }
@@ -197,7 +197,7 @@ export class GrpcCall<I extends DescMessage, O extends DescMessage> {
     this.#signal?.removeEventListener("abort", this.#onAbort);
     this.#setBegun(undefined);
     const stream = this.#stream;
-    if (stream !== undefined && !stream.closed && (error !== undefined || !stream.writableEnded)) {
+    if (stream !== undefined && !stream.closed && (left || !stream.writableEnded)) {
       reset(stream);
     }
     for (let waiter = this.#waiters.shift(); waiter !== undefined; waiter = this.#waiters.shift()) {
