@@ -11,7 +11,7 @@ import { listen } from "./listen.js";
 import { MessageStream } from "./message-stream.js";
 import { serviceConfig } from "./service-config.js";
 import { Session } from "./session.js";
-import { connectionLost } from "./status.js";
+import { connectionLost, hasStatus } from "./status.js";
 import { isLoopback, type TlsOptions } from "./target.js";
 
 /** What every call takes. */
@@ -22,8 +22,22 @@ export interface CallOptions {
   timeoutMs?: number | undefined;
 }
 
+/** What a call and its answer say beside their messages. */
+export interface Metadata {
+  /** Sent beside the client's own, which come first. */
+  readonly sent: OutgoingHttpHeaders;
+  /** What came before the first message of the last attempt. */
+  initial: IncomingHttpHeaders;
+  /** What came with its status; empty when none came. */
+  trailing: IncomingHttpHeaders;
+}
+
+interface WireOptions extends CallOptions {
+  metadata?: Metadata | undefined;
+}
+
 /** How {@link Connection} is to treat one call. */
-export interface UnaryOptions extends CallOptions {
+export interface UnaryOptions extends WireOptions {
   /** Whether the call may be repeated; absent: as `clients/service_config.json` says. */
   repeatable?: boolean | undefined;
   /** For how long it is tried again, in milliseconds; absent: the client's. */
@@ -31,7 +45,7 @@ export interface UnaryOptions extends CallOptions {
 }
 
 /** How {@link Connection} is to treat one stream. */
-export interface StreamOptions extends CallOptions {
+export interface StreamOptions extends WireOptions {
   /** The call is made, and goes on, also while the client is being closed. */
   tidying?: boolean | undefined;
 }
@@ -116,8 +130,12 @@ export class Connection {
    */
   call<I extends DescMessage, O extends DescMessage>(method: DescMethod & { input: I; output: O }, options: StreamOptions): GrpcCall<I, O> {
     let call: GrpcCall<I, O> | undefined; // an aborted signal ends it while it is made
+    const { metadata } = options;
+    if (metadata !== undefined) {
+      metadata.initial = metadata.trailing = {};
+    }
     const events: CallEvents = {
-      metadata: (headers) => this.#onMetadata(headers),
+      metadata: (headers) => this.#onMetadata(headers, metadata),
       ended: () => call !== undefined && this.#open.delete(call),
     };
     call = new GrpcCall(method.input, method.output, options.signal, deadline(options.timeoutMs), events);
@@ -131,7 +149,7 @@ export class Connection {
         return call;
       }
     }
-    const headers = this.#headers(`/${method.parent.typeName}/${method.name}`, options.timeoutMs);
+    const headers = { ...metadata?.sent, ...this.#headers(`/${method.parent.typeName}/${method.name}`, options.timeoutMs) };
     const { token } = this.#options;
     if (typeof token === "function") {
       void this.#begin(call, this.#withToken(headers, token));
@@ -140,11 +158,15 @@ export class Connection {
     if (token !== undefined) {
       headers["authorization"] = `Bearer ${token}`;
     }
-    const stream = this.#session.tryRequest(headers);
-    if (stream !== undefined) {
-      call.begin(stream);
-    } else {
-      void this.#begin(call, headers);
+    try {
+      const stream = this.#session.tryRequest(headers);
+      if (stream !== undefined) {
+        call.begin(stream);
+      } else {
+        void this.#begin(call, headers);
+      }
+    } catch (error) {
+      call.cancel(error); // metadata that HTTP/2 does not allow
     }
     return call;
   }
@@ -153,9 +175,9 @@ export class Connection {
   async once<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
-    options: CallOptions = {},
+    { signal, timeoutMs = this.timeoutMs, metadata }: WireOptions = {},
   ): Promise<MessageShape<O>> {
-    const call = this.call(method, { signal: options.signal, timeoutMs: options.timeoutMs ?? this.timeoutMs });
+    const call = this.call(method, { signal, timeoutMs, metadata });
     try {
       call.sendLast(request);
       return await only(call);
@@ -176,7 +198,7 @@ export class Connection {
     if (!(options.repeatable ?? REPEATABLE.has(`${method.parent.typeName}/${method.name}`))) {
       return this.once(method, request, options);
     }
-    return this.repeat((timeoutMs) => this.once(method, request, { signal: options.signal, timeoutMs }), options);
+    return this.repeat((timeoutMs) => this.once(method, request, { ...options, timeoutMs }), options);
   }
 
   /** The same for any work that may be repeated; it is given the milliseconds that are left. */
@@ -239,7 +261,7 @@ export class Connection {
   stream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodStreaming<I, O>,
     requests: AsyncIterable<MessageInitShape<I>>,
-    options: CallOptions = {},
+    options: StreamOptions = {},
   ): MessageStream<MessageShape<O>> {
     let call: GrpcCall<I, O> | undefined;
     return new MessageStream(
@@ -358,8 +380,8 @@ export class Connection {
     try {
       call.begin(await this.#session.request(ready));
     } catch (cause) {
-      if (cause instanceof Error && "syscall" in cause && cause.syscall === "open") {
-        call.cancel(cause); // a file of the TLS options: nothing that another attempt could mend
+      if (cause instanceof TypeError || (cause instanceof Error && "syscall" in cause && cause.syscall === "open")) {
+        call.cancel(cause); // metadata, or a file of the TLS options: nothing that another attempt could mend
         return;
       }
       const why = cause instanceof Error ? cause.message : String(cause);
@@ -367,8 +389,11 @@ export class Connection {
     }
   }
 
-  #onMetadata(headers: IncomingHttpHeaders): void {
+  #onMetadata(headers: IncomingHttpHeaders, metadata: Metadata | undefined): void {
     this.answered = true;
+    if (metadata !== undefined) {
+      metadata[hasStatus(headers) ? "trailing" : "initial"] = headers;
+    }
     const revision = headers[REVISION_KEY];
     if (typeof revision === "string" && /^\d{1,9}$/.test(revision)) {
       this.noteRevision(Number(revision));

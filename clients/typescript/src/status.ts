@@ -14,7 +14,7 @@ type ErrorClass = (new (message: string, details?: errors.ErrorDetails) => error
 const DOMAIN = "workspaced";
 
 /** By number. */
-const CODES: readonly errors.StatusCode[] = [
+export const CODES: readonly errors.StatusCode[] = [
   "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
   "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
   "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
@@ -119,10 +119,16 @@ export function connectionLost(error: errors.WorkspacedError): boolean {
   return error.code === "UNAVAILABLE" || (error.code === "CANCELLED" && error.cause === undefined);
 }
 
+/** What `grpc-status-details-bin` holds: names of messages, and their bytes. Throws when it is damaged. */
+export function decodeDetails(serialized: string): { type: string; value: Uint8Array }[] {
+  const { details } = fromBinary(StatusSchema, Buffer.from(serialized, "base64"));
+  return details.map(({ typeUrl, value }) => ({ type: typeUrl.slice(typeUrl.lastIndexOf("/") + 1), value }));
+}
+
 function readDetails(details: errors.ErrorDetails, serialized: string): void {
   try {
-    for (const { typeUrl, value } of fromBinary(StatusSchema, Buffer.from(serialized, "base64")).details) {
-      readDetail(details, typeUrl.slice(typeUrl.lastIndexOf("/") + 1), value);
+    for (const { type, value } of decodeDetails(serialized)) {
+      readDetail(details, type, value);
     }
   } catch (cause) {
     details.cause = cause; // damaged details must not hide the status itself
