@@ -151,7 +151,16 @@ func (d *demux) close() {
 type outputReader struct {
 	demux  *demux
 	number int
-	rest   []byte
+	piece  []byte
+	rest   []byte // of the piece
+}
+
+func (r *outputReader) next() error {
+	giveBack(r.piece)
+	r.piece, r.rest = nil, nil
+	next, err := r.demux.next(r.number)
+	r.piece, r.rest = next.data, next.data
+	return err
 }
 
 func (r *outputReader) Read(p []byte) (int, error) {
@@ -159,11 +168,9 @@ func (r *outputReader) Read(p []byte) (int, error) {
 		if len(p) == 0 {
 			return 0, nil
 		}
-		next, err := r.demux.next(r.number)
-		if err != nil {
+		if err := r.next(); err != nil {
 			return 0, err
 		}
-		r.rest = next.data
 	}
 	n := copy(p, r.rest)
 	r.rest = r.rest[n:]
@@ -182,14 +189,11 @@ func (r *outputReader) WriteTo(w io.Writer) (int64, error) {
 				return written, err
 			}
 		}
-		next, err := r.demux.next(r.number)
-		if errors.Is(err, io.EOF) {
+		if err := r.next(); errors.Is(err, io.EOF) {
 			return written, nil
-		}
-		if err != nil {
+		} else if err != nil {
 			return written, err
 		}
-		r.rest = next.data
 	}
 }
 
@@ -213,6 +217,7 @@ func (p *Process) collect(ctx context.Context, wanted func(Stream) bool) ([]byte
 		if wanted(event.Stream) {
 			output.Write(event.Data)
 		}
+		giveBack(event.Data)
 	}
 	return output.Bytes(), p.Wait(ctx)
 }

@@ -1,6 +1,8 @@
 package workspaced
 
 import (
+	"sync"
+
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that this one is based on
 	"google.golang.org/grpc/mem"
@@ -23,7 +25,8 @@ func (c outputCodec) Unmarshal(data mem.BufferSlice, message any) error {
 	if data.Len() < aliasedBytes {
 		return c.CodecV2.Unmarshal(data, message)
 	}
-	encoded := data.Materialize() // belongs to the message from here on
+	encoded := borrow(data.Len()) // belongs to the message from here on
+	data.CopyTo(encoded)
 	switch message := message.(type) {
 	case *pb.ExecResponse:
 		if output := outputOf(encoded); output != nil {
@@ -37,6 +40,32 @@ func (c outputCodec) Unmarshal(data mem.BufferSlice, message any) error {
 		}
 	}
 	return c.CodecV2.Unmarshal(mem.BufferSlice{mem.SliceBuffer(encoded)}, message)
+}
+
+// Memory of output that was copied to where the program wants it, for output that is to come: left to the collector, it costs a
+// reader more than all else.
+var spent sync.Pool
+
+// Each turn costs some bytes at the front, where the fields before the data were.
+const (
+	spareBytes    = 4 << 10
+	recycledBytes = 64 << 10
+)
+
+func borrow(size int) []byte {
+	if size >= recycledBytes {
+		if found, ok := spent.Get().(*[]byte); ok && cap(*found) >= size {
+			return (*found)[:size]
+		}
+	}
+	return make([]byte, size, size+spareBytes)
+}
+
+// giveBack takes data of an event that nobody has any more.
+func giveBack(data []byte) {
+	if cap(data) >= recycledBytes {
+		spent.Put(&data)
+	}
 }
 
 // outputOf is the output that an ExecResponse or AttachProcessResponse consists of; nil for any other. Its data is part of encoded.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 )
 
@@ -95,6 +96,50 @@ func TestCancelledRunEndsTheTree(t *testing.T) {
 	var failed *ExitError
 	if err := ws.Process("sleeper").Wait(testContext(t)); !errors.As(err, &failed) || failed.Signal != "TERM" {
 		t.Errorf("%v", err)
+	}
+}
+
+// Memory of what was read is used again for what is to come: neither reader may see the other's, or its own of later.
+func TestReadersGetWhatWasWritten(t *testing.T) {
+	ws, ctx := newWorkspace(t), testContext(t)
+	p, err := ws.Exec(ctx, Shell("head -c 32M /dev/urandom > r; head -c 32M /dev/urandom > s; cat r & cat s >&2; wait; rm r s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var read [2][]byte
+	var both sync.WaitGroup
+	for i, reader := range []io.Reader{iotest.OneByteReader(io.LimitReader(p.Stdout, 1000)), p.Stderr} {
+		both.Go(func() {
+			head, err := io.ReadAll(reader)
+			if i == 0 && err == nil {
+				var rest bytes.Buffer
+				_, err = io.Copy(&rest, p.Stdout)
+				head = append(head, rest.Bytes()...)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			read[i] = head
+		})
+	}
+	both.Wait()
+	again, err := ws.Attach(ctx, p.ID, AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	var kept [2][]byte
+	for event, err := range again.Events(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept[laneOf(event.Stream)] = append(kept[laneOf(event.Stream)], event.Data...)
+	}
+	for i := range read {
+		if len(read[i]) != 32*mib || !bytes.Equal(read[i], kept[i]) {
+			t.Errorf("stream %d: %d bytes, not those of the journal", i, len(read[i]))
+		}
 	}
 }
 

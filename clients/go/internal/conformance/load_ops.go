@@ -164,17 +164,15 @@ func benchRun(ctx context.Context, s *session, a args) (any, error) {
 }
 
 func benchStdout(ctx context.Context, s *session, a args) (any, error) {
-	began, size := time.Now(), 0
+	began := time.Now()
 	p, err := s.workspace(a).Exec(ctx, commandOf(a))
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	for event, err := range p.Events(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		size += len(event.Data)
+	size, err := io.Copy(io.Discard, p.Stdout)
+	if err != nil {
+		return nil, err
 	}
 	return object{"bytes": size, "seconds": time.Since(began).Seconds()}, nil
 }
