@@ -89,8 +89,9 @@ class LeasedWorkspace(Workspace):
     async def _renew(self) -> None:
         backoff = Backoff()
         lifecycle = self._connection.lifecycle
+        pause = self._renewal_seconds
         while True:
-            await asyncio.sleep(self._renewal_seconds)
+            await asyncio.sleep(pause)
             try:
                 renewal = lifecycle_pb2.RenewLeaseRequest(lease_id=self._lease.lease_id)
                 try:
@@ -99,9 +100,10 @@ class LeasedWorkspace(Workspace):
                     again = await self._connection.unary(lifecycle.AcquireWorkspace, self._request)
                     self._lease = again.lease
                 backoff.reset()
+                pause = self._renewal_seconds
             except errors.WorkspacedError as error:
                 _log.warning("lease of %s not renewed: %s", self.id, error)
-                await asyncio.sleep(backoff.next(error.retry_after))
+                pause = backoff.next(error.retry_after)
 
 
 class Acquisition:

@@ -130,11 +130,9 @@ async def _call(connection: Connection, request: execution_pb2.RunProcessRequest
 
 async def _terminate(connection: Connection, request: execution_pb2.RunProcessRequest) -> None:
     """Ask the process tree to end; what does not hear of it or does not care, the server kills 10 s after the call."""
-    term = execution_pb2.SignalProcessRequest(
-        workspace_id=request.workspace_id, process_id=request.process_id, signal="TERM"
-    )
+    process = Process(connection, request.workspace_id, request.process_id)
     with contextlib.suppress(errors.WorkspacedError):
-        await connection.once(connection.execution.SignalProcess, term, timeout=_TERMINATE_SECONDS)
+        await process.signal("TERM", timeout=_TERMINATE_SECONDS)
 
 
 async def _repeat(connection: Connection, request: execution_pb2.RunProcessRequest) -> execution_pb2.RunProcessResponse:

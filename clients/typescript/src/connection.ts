@@ -263,17 +263,7 @@ export class Connection {
     requests: AsyncIterable<MessageInitShape<I>>,
     options: StreamOptions = {},
   ): MessageStream<MessageShape<O>> {
-    let call: GrpcCall<I, O> | undefined;
-    return new MessageStream(
-      () => {
-        if (call === undefined) {
-          call = this.call(method, options);
-          void pump(call, requests);
-        }
-        return call.next();
-      },
-      () => call?.cancel(undefined),
-    );
+    return this.#lazy(method, options, (call) => void pump(call, requests));
   }
 
   /** A call of one request and many answers. */
@@ -282,12 +272,21 @@ export class Connection {
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): MessageStream<MessageShape<O>> {
+    return this.#lazy(method, options, (call) => call.sendLast(request));
+  }
+
+  /** The answers of a call that the first look for one begins. */
+  #lazy<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodStreaming<I, O>,
+    options: StreamOptions,
+    send: (call: GrpcCall<I, O>) => void,
+  ): MessageStream<MessageShape<O>> {
     let call: GrpcCall<I, O> | undefined;
     return new MessageStream(
       () => {
         if (call === undefined) {
           call = this.call(method, options);
-          call.sendLast(request);
+          send(call);
         }
         return call.next();
       },

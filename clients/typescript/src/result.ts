@@ -115,11 +115,7 @@ async function ask(connection: Connection, run: Run, signal: AbortSignal | undef
  */
 async function terminate(connection: Connection, workspaceId: string, processId: string): Promise<void> {
   try {
-    await connection.once(
-      ExecutionService.method.signalProcess,
-      { workspaceId, processId, signal: "TERM" },
-      { timeoutMs: TERMINATE_MS },
-    );
+    await new Process(connection, workspaceId, processId, {}).signal("TERM", { timeoutMs: TERMINATE_MS });
   } catch (error) {
     if (!(error instanceof WorkspacedError)) {
       throw error;
