@@ -113,7 +113,7 @@ func (a *attachment) call(ctx context.Context) (eventStream, error) {
 	}}, nil
 }
 
-// send is what goes to the process on one call: input from the first byte that was not acknowledged, sizes, the close. It
+// send is what goes to the process on one call: the size, input from the first byte that was not acknowledged, the close. It
 // returns when the call has ended; receiving tells how.
 func (a *attachment) send(ctx context.Context, stream grpc.BidiStreamingClient[pb.ExecRequest, pb.ExecResponse]) {
 	a.mu.Lock()
@@ -123,13 +123,14 @@ func (a *attachment) send(ctx context.Context, stream grpc.BidiStreamingClient[p
 		var request *pb.ExecRequest
 		offset, chunk := a.stdin.from(sent)
 		switch {
-		case chunk != nil && a.stdinBroken == nil:
-			sent = offset + int64(len(chunk))
-			request = &pb.ExecRequest{Request: &pb.ExecRequest_Stdin{Stdin: &pb.StdinChunk{Offset: uint64(offset), Data: chunk}}}
+		// Before input that may have been written after it; for a terminal, to have its size early is no harm.
 		case a.size != size:
 			size = a.size
 			resize := &pb.PtySize{Cols: uint32(size.Cols), Rows: uint32(size.Rows)}
 			request = &pb.ExecRequest{Request: &pb.ExecRequest_Resize{Resize: resize}}
+		case chunk != nil && a.stdinBroken == nil:
+			sent = offset + int64(len(chunk))
+			request = &pb.ExecRequest{Request: &pb.ExecRequest_Stdin{Stdin: &pb.StdinChunk{Offset: uint64(offset), Data: chunk}}}
 		case a.stdinClosed && !closed && a.stdinBroken == nil:
 			closed = true
 			end := uint64(a.stdin.end)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import anyio
 import pytest
 
@@ -16,8 +18,11 @@ print(s.getsockname()[1], flush=True)
 while True:
     c, _ = s.accept()
     data = b""
-    while (piece := c.recv(65536)): data += piece
-    c.sendall(data[::-1]); c.close()
+    try:
+        while (piece := c.recv(65536)): data += piece
+        c.sendall(data[::-1])
+    except ConnectionError: pass
+    c.close()
 """
 
 
@@ -37,6 +42,24 @@ async def test_tunnel_carries_bytes_and_half_closes(ws: workspaced.Workspace) ->
         while piece := await stream.receive():
             back += piece
     assert back == data[::-1]
+
+
+async def test_a_closed_tunnel_is_an_error_to_whoever_uses_it(ws: workspaced.Workspace) -> None:
+    _, port = await echo_port(ws)
+    async with ws.tunnel(port) as stream:
+        reading = asyncio.create_task(stream.receive())
+        await asyncio.sleep(0)
+        await stream.aclose()
+        for use in (reading, stream.receive(), stream.send(b"x")):
+            with pytest.raises(workspaced.Unavailable, match="closed"):
+                await use
+    async with ws.tunnel(port) as stream:
+        with anyio.CancelScope() as scope:
+            asyncio.get_running_loop().call_soon(scope.cancel)
+            await stream.receive()
+        assert scope.cancelled_caught
+        with pytest.raises(workspaced.Unavailable, match="closed"):
+            await stream.receive()
 
 
 async def test_ports_are_listed_with_their_process(ws: workspaced.Workspace) -> None:

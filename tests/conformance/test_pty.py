@@ -32,6 +32,16 @@ async def test_size_and_resize(ws: workspaced.Workspace) -> None:
         assert (await process.wait()).exit_code == 3
 
 
+async def test_a_size_comes_before_the_input_that_is_written_after_it(ws: workspaced.Workspace) -> None:
+    report = "import os\nprint('ready')\nwhile os.read(0, 99): print(os.get_terminal_size().columns)"
+    async with ws.exec(["python3", "-uc", report], pty=(80, 24)) as process:
+        await read_until(process, b"ready")
+        for columns in (81, 82, 83):
+            await process.resize(columns, 24)
+            await process.write(b"\n")
+            assert (await read_until(process, b"8")).split()[-1] == str(columns).encode()
+
+
 async def test_ctrl_c_interrupts_the_foreground_job(ws: workspaced.Workspace) -> None:
     async with ws.exec(["bash", "--norc"], pty=(80, 24)) as process:
         await process.write(b"sleep 1000; echo status=$?\n")

@@ -312,10 +312,17 @@ class Attachment:
         await self._write(call, request)
 
     async def _send(self, call: _Call) -> None:
-        """What goes to the process on one call: input from the first unacknowledged byte, sizes, the close."""
+        """What goes to the process on one call: the size, input from the first unacknowledged byte, the close."""
         sent, closed, size = self.stdin.acked, False, None
         while True:
             self._wake.clear()
+            # Before input that may have been written after it; for a terminal, to have its size early is no harm.
+            if self._size is not None and self._size != size:
+                size = self._size
+                request = execution_pb2.ExecRequest()
+                request.resize.cols, request.resize.rows = size
+                if not await self._write(call, request):
+                    return
             if self._stdin_broken is None:
                 for offset, chunk in self.stdin.chunks(sent):
                     request = execution_pb2.ExecRequest()
@@ -323,12 +330,6 @@ class Attachment:
                     if not await self._write(call, request):
                         return
                     sent = offset + len(chunk)
-            if self._size is not None and self._size != size:
-                size = self._size
-                request = execution_pb2.ExecRequest()
-                request.resize.cols, request.resize.rows = size
-                if not await self._write(call, request):
-                    return
             if self.stdin_closed and not closed and sent == self.stdin.end and self._stdin_broken is None:
                 closed = True
                 request = execution_pb2.ExecRequest()

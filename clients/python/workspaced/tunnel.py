@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 CHUNK_BYTES = 256 << 10
+_CLOSED = "the tunnel is closed"
+_Result = TypeVar("_Result")
 
 
 class Tunnel:
@@ -37,17 +40,11 @@ class Tunnel:
         """Connect. Raises :class:`PortRefused` when nothing listens."""
         call = self._connection.ports.Tunnel(metadata=self._connection.metadata)
         self._call, self._status = call, FirstStatus(call)
-        try:
-            with contextlib.suppress(asyncio.InvalidStateError):
-                await call.write(port_pb2.TunnelRequest(open=self._open))
-            response = await call.read()
-            if response is not grpc.aio.EOF:
-                self._connection.heard(call)
-        except grpc.aio.AioRpcError as error:
-            raise await self._status.error(error) from None
-        except BaseException:
-            call.cancel()
-            raise
+        with contextlib.suppress(asyncio.InvalidStateError):
+            await self._outcome(call.write(port_pb2.TunnelRequest(open=self._open)))
+        response = await self._outcome(call.read())
+        if response is not grpc.aio.EOF:
+            self._connection.heard(call)
         if not isinstance(response, port_pb2.TunnelResponse) or response.WhichOneof("part") != "opened":
             call.cancel()
             raise errors.Internal("the tunnel did not begin with `opened`", reason="STREAM_DISORDERED")
@@ -77,16 +74,13 @@ class Tunnel:
         call = self._connected()
         if self._ended:
             return b""
-        try:
-            while True:
-                response = await call.read()
-                if not isinstance(response, port_pb2.TunnelResponse) or response.WhichOneof("part") == "half_closed":
-                    self._ended = True
-                    return b""
-                if response.data:
-                    return response.data
-        except grpc.aio.AioRpcError as error:
-            raise await self._status.error(error) from None
+        while True:
+            response = await self._outcome(call.read())
+            if not isinstance(response, port_pb2.TunnelResponse) or response.WhichOneof("part") == "half_closed":
+                self._ended = True
+                return b""
+            if response.data:
+                return response.data
 
     async def send(self, data: bytes) -> None:
         """Send bytes. Waits while the other side does not read. Cancellation closes the tunnel."""
@@ -94,16 +88,35 @@ class Tunnel:
         view = memoryview(data)
         try:
             for start in range(0, len(view), CHUNK_BYTES):
-                await call.write(port_pb2.TunnelRequest(data=bytes(view[start : start + CHUNK_BYTES])))
+                await self._outcome(call.write(port_pb2.TunnelRequest(data=bytes(view[start : start + CHUNK_BYTES]))))
         except asyncio.InvalidStateError:
-            raise errors.Unavailable("the tunnel is closed") from None
-        except grpc.aio.AioRpcError as error:
-            raise await self._status.error(error) from None
+            raise errors.Unavailable(_CLOSED) from None
 
     async def send_eof(self) -> None:
         """Close this direction: the other side reads its end. Receiving goes on."""
         with contextlib.suppress(asyncio.InvalidStateError):  # already closed as a whole
-            await self._connected().done_writing()
+            await self._outcome(self._connected().done_writing())
+
+    async def _outcome(self, operation: Coroutine[Any, Any, _Result]) -> _Result:
+        """What an operation on the call gives. Its cancellation closes the tunnel.
+
+        In a task of its own: a read that is cancelled before the call's headers have come ends with a cancellation
+        that grpc.aio made itself, by which anyio does not know its scope; and one that was under way when the tunnel
+        was closed ends so too, though nobody cancelled the reader.
+        """
+        task = asyncio.ensure_future(operation)
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            task.add_done_callback(_retrieve)
+            await self.aclose()
+            raise
+        if task.cancelled():
+            raise errors.Unavailable(_CLOSED)
+        try:
+            return task.result()
+        except grpc.aio.AioRpcError as error:
+            raise await self._status.error(error) from None
 
     def _connected(self) -> grpc.aio.StreamStreamCall[port_pb2.TunnelRequest, port_pb2.TunnelResponse]:
         if self._call is None:
@@ -177,6 +190,12 @@ class Forward:
             writer.transport.abort()  # a reset is how TCP says that the other end failed
         finally:
             writer.close()
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    """Nobody waits for this any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _outward(reader: asyncio.StreamReader, tunnel: Tunnel) -> None:

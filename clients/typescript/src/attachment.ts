@@ -338,21 +338,22 @@ export class Attachment {
     }
   }
 
-  /** What goes to the process on one call: input from the first unacknowledged byte, sizes, the close. */
+  /** What goes to the process on one call: the size, input from the first unacknowledged byte, the close. */
   async #send(over: () => boolean, send: (request: Request) => Promise<boolean>): Promise<void> {
     let sent = this.stdin.acked;
     let closed = false;
     let size: { cols: number; rows: number } | undefined;
     while (!over()) {
       sent = Math.max(sent, this.stdin.acked);
-      if (sent < this.stdin.end && this.#stdinBroken === undefined) {
+      // The size goes before input that may have been written after it; for a terminal, to have it early is no harm.
+      if (this.#size !== undefined && this.#size !== size) {
+        size = this.#size;
+        await send({ case: "resize", value: size });
+      } else if (sent < this.stdin.end && this.#stdinBroken === undefined) {
         const data = this.stdin.chunk(sent);
         const offset = BigInt(sent);
         sent += data.length;
         await send({ case: "stdin", value: { offset, data } });
-      } else if (this.#size !== undefined && this.#size !== size) {
-        size = this.#size;
-        await send({ case: "resize", value: size });
       } else if (this.stdinClosed && !closed && this.#stdinBroken === undefined) {
         closed = true;
         await send({ case: "closeStdin", value: { offset: BigInt(this.stdin.end) } });
