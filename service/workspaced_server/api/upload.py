@@ -76,6 +76,7 @@ def _params(header: file_pb2.WriteFileHeader) -> dict[str, object]:
         "create_only": header.create_only,
         "parents": header.parents,
         "sync": not header.no_sync,
+        "hash": not header.no_hash,
         "offset": header.offset,
     }
     if header.HasField("mode"):

@@ -37,6 +37,8 @@ async def _source(data: Any, fail_after: int | None) -> AsyncIterator[bytes]:
 @operation
 async def file_write(objects: Objects, args: Args) -> dict[str, Any]:
     options = chosen(args, "if_match", "create_only", "mode", "parents", "sha256")
+    if "hash" in args:
+        options["hashed"] = args["hash"]
     streamed = args.get("as_stream") or "fail_after" in args
     data = _source(args["data"], args.get("fail_after")) if streamed else bytes_of(args["data"])
     return file_of(await objects.workspace(args).files.write(args["path"], data, **options))

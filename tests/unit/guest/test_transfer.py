@@ -184,6 +184,33 @@ def test_announced_hash(scripted_guest: ScriptedGuest, work: Path) -> None:
     assert left(scripted_guest) == []
 
 
+def test_a_write_without_a_hash(scripted_guest: ScriptedGuest, work: Path) -> None:
+    assert write(scripted_guest, "f", b"ab", b"c", hash=False)["sha256"] == ""
+    assert (work / "f").read_bytes() == b"abc"
+    fault = refused(scripted_guest, transfer.write_file, b"abc", path="f", hash=False, sha256=sha(b"abc"))
+    assert fault.reason == "ARGUMENT_INVALID"
+    assert "no_hash" in str(fault)
+
+
+def test_a_large_file_is_replaced_and_let_go(scripted_guest: ScriptedGuest, work: Path) -> None:
+    with (work / "f").open("wb") as file:
+        file.truncate(1 << 30)
+    inode = os.stat(work / "f").st_ino
+    write(scripted_guest, "f", b"small")
+    assert (work / "f").read_bytes() == b"small"
+    deadline = time.monotonic() + 30
+    while any(_inode(descriptor) == inode for descriptor in os.listdir("/proc/self/fd")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _inode(descriptor: str) -> int:
+    try:
+        return os.stat(f"/proc/self/fd/{descriptor}").st_ino
+    except OSError:
+        return 0
+
+
 def test_upload_goes_on_where_it_broke_off(scripted_guest: ScriptedGuest, work: Path) -> None:
     content = os.urandom(1000)
     chunks = [content[at : at + 100] for at in range(0, 1000, 100)]

@@ -84,6 +84,7 @@ func (a args) writeOptions() []workspaced.WriteOption {
 	options = given(options, a.flag("create_only"), workspaced.CreateOnly)
 	options = given(options, a.has("mode"), func() option { return workspaced.Mode(a.mode()) })
 	options = given(options, a.has("parents") && !a.flag("parents"), workspaced.NoParents)
+	options = given(options, a.has("hash") && !a.flag("hash"), workspaced.NoHash)
 	return given(options, a.has("sha256"), func() option { return workspaced.ContentSHA256(a.str("sha256", "")) })
 }
 

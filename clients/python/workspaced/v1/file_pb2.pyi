@@ -266,6 +266,7 @@ class WriteFileHeader(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     NO_SYNC_FIELD_NUMBER: _builtins.int
     DISCARD_FIELD_NUMBER: _builtins.int
+    NO_HASH_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
     """Workspace."""
     path: _builtins.str
@@ -292,6 +293,8 @@ class WriteFileHeader(_message.Message):
     """Write nothing: forget what this upload has sent. Idempotent. A call that writes it, now or later, ends with ABORTED,
     UPLOAD_SUPERSEDED: its id is used up.
     """
+    no_hash: _builtins.bool
+    """Do not compute the SHA-256 of what is written: a fifth less work for a large file. Not with `sha256`."""
     def __init__(
         self,
         *,
@@ -307,10 +310,11 @@ class WriteFileHeader(_message.Message):
         sha256: _builtins.str = ...,
         no_sync: _builtins.bool = ...,
         discard: _builtins.bool = ...,
+        no_hash: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_mode", b"_mode", "mode", b"mode"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mode", b"_mode", "create_only", b"create_only", "discard", b"discard", "if_match", b"if_match", "mode", b"mode", "no_sync", b"no_sync", "offset", b"offset", "parents", b"parents", "path", b"path", "query_offset", b"query_offset", "sha256", b"sha256", "upload_id", b"upload_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mode", b"_mode", "create_only", b"create_only", "discard", b"discard", "if_match", b"if_match", "mode", b"mode", "no_hash", b"no_hash", "no_sync", b"no_sync", "offset", b"offset", "parents", b"parents", "path", b"path", "query_offset", b"query_offset", "sha256", b"sha256", "upload_id", b"upload_id", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__mode: _TypeAlias = _typing.Literal["mode"]  # noqa: Y015
     _WhichOneofArgType__mode: _TypeAlias = _typing.Literal["_mode", b"_mode"]  # noqa: Y015
@@ -330,7 +334,7 @@ class WriteFileResponse(_message.Message):
     """Bytes of the file, or with `query_offset` of the upload so far."""
     @_builtins.property
     def info(self) -> Global___FileInfo:
-        """The file, with `sha256`."""
+        """The file, with `sha256` unless `no_hash` was asked."""
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ register({
       mode: optionalNumber(args, "mode"),
       parents: flag(args, "parents"),
       sha256: optionalText(args, "sha256"),
+      hash: flag(args, "hash"),
     });
     return fileOf(info);
   },
