@@ -52,16 +52,44 @@ def _sampler(driver: Driver, op: str, figure: str, **arguments: Any) -> Callable
     return sample
 
 
+@asynccontextmanager
+async def _bare_http2(world: World, workspace_id: str) -> AsyncIterator[Callable[[], Awaitable[float]]]:
+    """The same calls by node:http2 without any client: what nobody can do better in Node."""
+    request = execution_pb2.RunProcessRequest(
+        workspace_id=workspace_id, spec=process_pb2.ProcessSpec(argv=process_pb2.Argv(args=["true"]))
+    )
+    program = await asyncio.create_subprocess_exec(
+        "node", str(Path(__file__).with_name("bare_http2.mjs")), world.server.address,
+        "/workspaced.v1.ExecutionService/RunProcess", request.SerializeToString().hex(),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert program.stdin is not None
+    assert program.stdout is not None
+    orders, answers = program.stdin, program.stdout
+
+    async def sample() -> float:
+        orders.write(b"50\n")
+        return float(await answers.readline())
+
+    try:
+        yield sample
+    finally:
+        orders.close()
+        await program.wait()
+
+
 async def run_true(world: World) -> list[Row]:
-    async with _drivers(world, world.docker.id) as drivers:
+    async with _drivers(world, world.docker.id) as drivers, _bare_http2(world, world.docker.id) as bare:
         samples = {
             name: _sampler(driver, "bench_run", "p50", command=["true"], count=50) for name, driver in drivers.items()
         }
-        taken = await interleaved(samples, rounds=15, warmup=2)
+        taken = await interleaved({**samples, "node:http2": bare}, rounds=15, warmup=2)
     middle, spread = medians(taken, 1000), quartiles(taken, 1000)
+    peers = {"python client": middle["python"]}
     return [
         Row(
-            f"run true, Docker, {name} client", "ms", middle[name], {"python client": middle["python"]},
+            f"run true, Docker, {name} client", "ms", middle[name],
+            peers if name == "go" else {**peers, "node:http2 alone": middle["node:http2"]},
             "no slower than Python", f"{middle[name] / middle['python']:.2f}", middle[name] <= middle["python"],
             samples=15 * 50, spread=spread, notes="medians of medians of 50 calls in a row",
         )
