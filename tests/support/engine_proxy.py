@@ -2,15 +2,21 @@
 
 async with engine_proxy() as proxy:
     DockerConfig(..., host=proxy.address)
+
+With a directory it speaks TLS, asks for a client's certificate, and puts what ``DOCKER_CERT_PATH`` has to hold there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import trustme
 
 
 def engine_socket() -> str:
@@ -33,8 +39,9 @@ class EngineProxy:
 
 
 @asynccontextmanager
-async def engine_proxy() -> AsyncIterator[EngineProxy]:
+async def engine_proxy(tls_directory: Path | None = None) -> AsyncIterator[EngineProxy]:
     """Listens on a free port of the loopback interface."""
+    context = None if tls_directory is None else _tls(tls_directory)
     proxy = EngineProxy("")
     tasks: set[asyncio.Task[None]] = set()
 
@@ -54,7 +61,7 @@ async def engine_proxy() -> AsyncIterator[EngineProxy]:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
     host, port = server.sockets[0].getsockname()
     proxy.address = f"tcp://{host}:{port}"
     try:
@@ -66,6 +73,19 @@ async def engine_proxy() -> AsyncIterator[EngineProxy]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.wait_closed()
+
+
+def _tls(directory: Path) -> ssl.SSLContext:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    client = authority.issue_cert("client.example")
+    client.private_key_pem.write_to_path(str(directory / "key.pem"))
+    client.cert_chain_pems[0].write_to_path(str(directory / "cert.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

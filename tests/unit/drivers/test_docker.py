@@ -296,8 +296,13 @@ async def test_without_the_socket(tmp_path: Path) -> None:
         assert not (tmp_path / "docker").exists()
 
 
-async def test_an_engine_at_a_tcp_address(tmp_path: Path) -> None:
-    async with engine_proxy() as proxy, docker_driver(tmp_path, host=proxy.address) as driver:
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_an_engine_at_a_tcp_address(tmp_path: Path, tls: bool) -> None:
+    directory = tmp_path if tls else None
+    async with (
+        engine_proxy(directory) as proxy,
+        docker_driver(tmp_path, host=proxy.address, tls_directory=directory) as driver,
+    ):
         ref = await driver.provision(spec(), Reports())
         _, text = await run(driver, ref, "seq 100000 | sha256sum; exec head -c 20M /dev/zero")
         assert len(text) > 20 << 20
@@ -307,6 +312,23 @@ async def test_an_engine_at_a_tcp_address(tmp_path: Path) -> None:
         await channel.aclose()
         assert (await run(driver, ref, "true"))[0]["code"] == 0
         assert not (tmp_path / "docker").exists()
+
+
+@pytest.mark.parametrize("present", ["another authority", "no certificate"])
+async def test_an_engine_that_does_not_trust_or_is_not_trusted(tmp_path: Path, present: str) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    theirs.mkdir()
+    async with engine_proxy(theirs) as proxy, engine_proxy(ours):
+        if present == "no certificate":
+            shutil.copy(theirs / "ca.pem", ours)  # the engine is trusted, our certificate is of somebody else
+        driver = DockerDriver(DockerConfig(tmp_path, host=proxy.address, tls_directory=ours), "0" * 16)
+        found = await driver.probe()
+        assert not found.available
+        assert "certificate" in found.reason or "TLS" in found.reason
+        with pytest.raises(DriverError) as caught:
+            await driver.provision(spec(), Reports())
+        assert caught.value.reason == "BACKEND_UNAVAILABLE"
 
 
 async def test_an_engine_over_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,20 @@ _CONNECT_TIMEOUT = 10.0
 _TLS_BUFFER = 1 << 20
 
 
+class _Client(docker.APIClient):
+    """The SDK's client, which believes the configuration alone: requests would let the environment's
+    ``REQUESTS_CA_BUNDLE`` replace the engine's authority, and send to it through ``HTTP_PROXY``."""
+
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """What a request is sent with."""
+        return {
+            "proxies": proxies or {},
+            "stream": self.stream if stream is None else stream,
+            "verify": self.verify if verify is None else verify,
+            "cert": self.cert if cert is None else cert,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """An engine's address: ``scheme`` is unix, tcp or ssh; ``tls`` is the directory of the client's certificate,
@@ -79,7 +93,7 @@ class Endpoint:
                 if self.tls is not None:
                     pair = (str(self.tls / "cert.pem"), str(self.tls / "key.pem"))
                     tls = TLSConfig(client_cert=pair, ca_cert=str(self.tls / "ca.pem"), verify=True)
-        return docker.APIClient(
+        return _Client(
             base_url=base,
             version="auto",
             timeout=config.request_timeout_seconds,

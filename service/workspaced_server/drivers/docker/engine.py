@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -162,5 +163,9 @@ def _unreachable(error: BaseException) -> DriverError:
             why = "nothing listens at its address"
         elif isinstance(cause, PermissionError) or getattr(cause, "errno", None) == errno.EACCES:
             why = "the server has no permission to use its socket"
+        elif isinstance(cause, ConnectionResetError):
+            why = "it ended the connection, as one with TLS does that does not know the client's certificate"
+        elif isinstance(cause, ssl.SSLError):
+            why = f"TLS failed: {getattr(cause, 'verify_message', '') or cause.reason or cause}"
         cause = cause.__cause__ or cause.__context__
     return DriverError("BACKEND_UNAVAILABLE", f"the Docker engine cannot be reached: {why}", retryable=True)
