@@ -454,7 +454,7 @@ def test_tokens(cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "token").write_text(token + "\n")
         mine.run("--token-file", str(tmp_path / "token"), "ls")
         mine.run("init", "--backend", "local", "--token", token, code=5)
-        assert cli.json("token", "ls", "--file", str(file)) == [{"name": "alice", "scopes": ["read", "execute"]}]
+        assert cli.json("token", "ls", "--token-file", str(file)) == [{"name": "alice", "scopes": ["read", "execute"]}]
         cli.run("token", "rm", "alice", "--file", str(file))
         cli.run("token", "rm", "alice", "--file", str(file), code=4)
     finally:
