@@ -144,7 +144,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             raise
         except WorkspacedError as raised:
             error = raised
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, grpc.aio.InternalError):
+            # The latter is what a write raises when the caller has gone, where it is sooner than the cancellation.
             error = self._cancelled(context)
         except Exception:  # noqa: BLE001 - its text must not leave the server; the log line below has it
             _log.exception("unexpected error", method=method, request_id=record.request_id)

@@ -17,7 +17,7 @@ SCOPES = ("read", "execute", "manage", "admin")
 
 file_option = click.option(
     "--file",
-    "--token-file",  # as `serve` calls it; the shared option of this name is the client's token, which is of no use here
+    "--token-file",  # as `serve` calls it; the shared option of this name is a client's token, of no use here
     "path",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Token file; that of the server's configuration, else `tokens` in its state directory, if not given.",

@@ -28,6 +28,13 @@ class _Client(docker.APIClient):
     """The SDK's client, which believes the configuration alone: requests would let the environment's
     ``REQUESTS_CA_BUNDLE`` replace the engine's authority, and send to it through ``HTTP_PROXY``."""
 
+    def __init__(self, **options: Any) -> None:
+        try:
+            super().__init__(**options)  # asks the engine for its version
+        except BaseException:
+            self.close()
+            raise
+
     def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
         """What a request is sent with."""
         return {

@@ -23,7 +23,7 @@ class Forward:
     def __init__(self, dial: Callable[[], Awaitable[ByteStream]]) -> None:
         self._dial = dial
         self._directory = Path(tempfile.mkdtemp(prefix="workspaced-"))
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
 
     @property
@@ -39,15 +39,18 @@ class Forward:
         """Break all connections and remove the socket."""
         if self._server is not None:
             self._server.close()
-        for task in self._tasks:
+        connections = dict(self._connections)
+        for task in connections:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*connections, return_exceptions=True)
+        for writer in connections.values():
+            await _close(writer)  # a task that was cancelled before it ran has closed nothing
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._connections[task] = writer
+        task.add_done_callback(self._connections.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
