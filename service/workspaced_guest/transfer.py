@@ -279,7 +279,11 @@ def _hold(place: Place, present: os.stat_result | None) -> int:
     """A descriptor that keeps a large file while it is replaced: to free it takes the file system long. Else -1."""
     if present is None or present.st_size < _LARGE_BYTES:
         return -1
-    return os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
+    try:
+        return os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
+    except OSError:
+        # Gone meanwhile, or no descriptor is left: nothing depends on it.
+        return -1
 
 
 def _let_go(held: int) -> None:

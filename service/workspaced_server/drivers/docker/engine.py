@@ -164,7 +164,7 @@ def _unreachable(error: BaseException) -> DriverError:
         elif isinstance(cause, PermissionError) or getattr(cause, "errno", None) == errno.EACCES:
             why = "the server has no permission to use its socket"
         elif isinstance(cause, ConnectionResetError):
-            why = "it ended the connection, as one with TLS does that does not know the client's certificate"
+            why = "it ended the connection (with TLS: it may not know the client's certificate)"
         elif isinstance(cause, ssl.SSLError):
             why = f"TLS failed: {getattr(cause, 'verify_message', '') or cause.reason or cause}"
         cause = cause.__cause__ or cause.__context__
