@@ -11,7 +11,7 @@ import grpc
 from . import errors
 from .backoff import Backoff
 from .connection import Connection
-from .first_status import FirstStatus
+from .first_status import FirstStatus, leave
 from .process_info import Exit, Gap, Output, ProcessInfo
 from .stdin_buffer import CHUNK_BYTES, StdinBuffer
 from .v1 import execution_pb2, process_pb2
@@ -281,8 +281,7 @@ class Attachment:
         finally:
             self._reading_since = None
             self._watchdog_cancel(watchdog)
-            if not call.done():
-                call.cancel()  # a call that is only dropped goes on at the server
+            leave(call)  # a call that is only dropped goes on at the server
             if sender is not None:
                 sender.cancel()
                 await asyncio.wait([sender])

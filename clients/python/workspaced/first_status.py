@@ -48,6 +48,16 @@ class FirstStatus:
         return errors.Unavailable("the connection broke while data was being sent")
 
 
+def leave(call: Any) -> None:
+    """End a call, whatever state it is in; one that has ended stays as it is. For calls that requests are written to.
+
+    After a failed write grpc.aio takes a call for done, and no longer cancels it. Its status has not come then, and
+    cannot, as long as messages precede it that nobody reads any more: it would stay until the program ends.
+    """
+    if not call.cancel() and (inner := getattr(call, "_cython_call", None)) is not None:
+        inner.cancel("the call was left")
+
+
 async def upload(connection: Connection, call: Any, requests: AsyncGenerator[Any, None]) -> Any:
     """Send the requests of a client stream, and return its answer. Raises :class:`WorkspacedError`.
 
@@ -67,6 +77,6 @@ async def upload(connection: Connection, call: Any, requests: AsyncGenerator[Any
     except grpc.aio.AioRpcError as error:
         raise await status.error(error) from None
     finally:
-        call.cancel()
+        leave(call)
     connection.heard(call)
     return response

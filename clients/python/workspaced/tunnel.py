@@ -12,7 +12,7 @@ import grpc
 
 from . import errors
 from .connection import Connection
-from .first_status import FirstStatus
+from .first_status import FirstStatus, leave
 from .v1 import port_pb2
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Tunnel:
         if response is not grpc.aio.EOF:
             self._connection.heard(call)
         if not isinstance(response, port_pb2.TunnelResponse) or response.WhichOneof("part") != "opened":
-            call.cancel()
+            leave(call)
             raise errors.Internal("the tunnel did not begin with `opened`", reason="STREAM_DISORDERED")
         return self
 
@@ -58,7 +58,7 @@ class Tunnel:
     async def aclose(self) -> None:
         """Close both directions at once. Idempotent."""
         if self._call is not None:
-            self._call.cancel()
+            leave(self._call)
 
     def __aiter__(self) -> Self:
         return self
