@@ -205,10 +205,10 @@ async def test_invalid_requests(offload: Stub, guest: RealGuest) -> None:
 
 
 async def test_data(offload: Stub) -> None:
-    def chunks(**fields: str) -> Iterator[offload_pb2.OffloadDataRequest]:
+    def chunks(count: int = 5, **fields: str) -> Iterator[offload_pb2.OffloadDataRequest]:
         head = offload_pb2.OffloadDataStart(workspace_id="w", **fields)
         yield offload_pb2.OffloadDataRequest(start=head)
-        for _ in range(5):
+        for _ in range(count):
             yield offload_pb2.OffloadDataRequest(chunk=b"x" * 700_000)
 
     sha256 = hashlib.sha256(b"x" * 3_500_000).hexdigest()
@@ -220,10 +220,9 @@ async def test_data(offload: Stub) -> None:
     assert not (await offload.OffloadData(chunks())).existing
     error = await refused(offload.OffloadData(chunks(sha256="0" * 64)))
     assert (error.code(), reason(error)) == (grpc.StatusCode.DATA_LOSS, "HASH_MISMATCH")
-    assert violations(await refused(offload.OffloadData(chunks(sha256="xyz", media_type="x")))) == {
-        "sha256",
-        "media_type",
-    }
+    # Nothing behind it: a write under way when the refusal comes makes grpc.aio forget the server's status.
+    error = await refused(offload.OffloadData(chunks(0, sha256="xyz", media_type="x")))
+    assert violations(error) == {"sha256", "media_type"}
     parts = await read(offload, first.data.url, bytes=offload_pb2.OffloadByteRange(offset=5, length=600_000))
     assert parts[0].header.sha256 == sha256
     assert [part.chunk.offset for part in parts[1:]] == [5 + 262_144 * number for number in range(3)]
