@@ -218,6 +218,8 @@ class Attachment:
             if self._closing or not self._silent:
                 raise
             error = errors.Unavailable("the stream fell silent")
+        finally:
+            leave(call)  # after its status was asked for
         if self.started is not None and isinstance(error, errors.StdinClosed):
             # Nobody reads standard input any more, but the output goes on: attach without it.
             self._stdin_broken = error
@@ -281,7 +283,8 @@ class Attachment:
         finally:
             self._reading_since = None
             self._watchdog_cancel(watchdog)
-            leave(call)  # a call that is only dropped goes on at the server
+            if not call.done():
+                call.cancel()  # a call that is only dropped goes on at the server
             if sender is not None:
                 sender.cancel()
                 await asyncio.wait([sender])

@@ -54,8 +54,8 @@ def leave(call: Any) -> None:
     After a failed write grpc.aio takes a call for done, and no longer cancels it. Its status has not come then, and
     cannot, as long as messages precede it that nobody reads any more: it would stay until the program ends.
     """
-    if not call.cancel() and (inner := getattr(call, "_cython_call", None)) is not None:
-        inner.cancel("the call was left")
+    if not call.cancel() and now(call.details()) == _HIDDEN:
+        call._cython_call.cancel("the call was left")
 
 
 async def upload(connection: Connection, call: Any, requests: AsyncGenerator[Any, None]) -> Any:
