@@ -219,7 +219,7 @@ class Attachment:
                 raise
             error = errors.Unavailable("the stream fell silent")
         finally:
-            leave(call)  # after its status was asked for
+            leave(call)  # one that is only dropped goes on at the server; after its status was asked for
         if self.started is not None and isinstance(error, errors.StdinClosed):
             # Nobody reads standard input any more, but the output goes on: attach without it.
             self._stdin_broken = error
@@ -283,8 +283,6 @@ class Attachment:
         finally:
             self._reading_since = None
             self._watchdog_cancel(watchdog)
-            if not call.done():
-                call.cancel()  # a call that is only dropped goes on at the server
             if sender is not None:
                 sender.cancel()
                 await asyncio.wait([sender])

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,11 +241,16 @@ class FakeExecution(ExecutionServiceServicer):
             yield event
 
 
-@asynccontextmanager
-async def serve(execution: FakeExecution) -> AsyncIterator[str]:
+def serve(execution: FakeExecution) -> AbstractAsyncContextManager[str]:
     """The target of a running server."""
+    return running(lambda server: add_ExecutionServiceServicer_to_server(execution, server))
+
+
+@asynccontextmanager
+async def running(add: Callable[[grpc.aio.Server], object]) -> AsyncIterator[str]:
+    """The target of a server with what ``add`` gives it."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    add_ExecutionServiceServicer_to_server(execution, server)
+    add(server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

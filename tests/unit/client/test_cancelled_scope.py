@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -12,6 +11,7 @@ import grpc
 import pytest
 
 import workspaced
+from tests.unit.client.fake_server import running
 
 
 class Silent(grpc.GenericRpcHandler):
@@ -92,24 +92,14 @@ CALLS: dict[str, Callable[[workspaced.Client, workspaced.Workspace], Awaitable[A
 }
 
 
-@asynccontextmanager
-async def silent_server() -> AsyncIterator[tuple[Silent, workspaced.Client]]:
-    silent = Silent()
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((silent,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        async with workspaced.connect(f"127.0.0.1:{port}") as client:
-            yield silent, client
-    finally:
-        await server.stop(0)
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_call_that_gets_no_answer_is_cancelled_by_its_scope(name: str) -> None:
-    async with silent_server() as (silent, client):
+    silent = Silent()
+    async with (
+        running(lambda server: server.add_generic_rpc_handlers((silent,))) as target,
+        workspaced.connect(target) as client,
+    ):
         with anyio.fail_after(30):
             with anyio.CancelScope() as scope:
                 silent.arrived = scope.cancel

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 import workspaced
+from tests.unit.client.fake_server import running
 from workspaced.v1 import lifecycle_pb2 as pb
 from workspaced.v1.lifecycle_pb2_grpc import LifecycleServiceServicer, add_LifecycleServiceServicer_to_server
 
@@ -45,18 +46,14 @@ class Refusing(LifecycleServiceServicer):
 
 async def test_a_failed_renewal_does_not_wait_for_the_next_third() -> None:
     lifecycle = Refusing()  # type: ignore[abstract]  # its other calls answer UNIMPLEMENTED
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    add_LifecycleServiceServicer_to_server(lifecycle, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        async with workspaced.connect(f"127.0.0.1:{port}") as client:
-            began = asyncio.get_running_loop().time()
-            async with client.acquire(policy="per_user", user_id="u", lease_duration=LEASE_SECONDS):
-                with anyio.fail_after(60):
-                    await lifecycle.renewed.wait()
-    finally:
-        await server.stop(0)
+    async with (
+        running(lambda server: add_LifecycleServiceServicer_to_server(lifecycle, server)) as target,
+        workspaced.connect(target) as client,
+    ):
+        began = asyncio.get_running_loop().time()
+        async with client.acquire(policy="per_user", user_id="u", lease_duration=LEASE_SECONDS):
+            with anyio.fail_after(60):
+                await lifecycle.renewed.wait()
     third = LEASE_SECONDS / 3
     first, *_, last = lifecycle.tried
     assert first - began >= third - 0.1
