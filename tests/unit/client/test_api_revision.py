@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 import workspaced
-from tests.unit.client.fake_server import FakeExecution, serve
+from tests.unit.client.fake_server import FakeExecution, running, serve
 from workspaced.v1 import execution_pb2, port_pb2, server_pb2
 
 KEY = "x-workspaced-api-revision"
@@ -56,15 +56,11 @@ class Answers(grpc.GenericRpcHandler):
 
 @asynccontextmanager
 async def client_of(answers: Answers) -> AsyncIterator[workspaced.Client]:
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers((answers,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        async with workspaced.connect(f"127.0.0.1:{port}") as client:
-            yield client
-    finally:
-        await server.stop(0)
+    async with (
+        running(lambda server: server.add_generic_rpc_handlers((answers,))) as target,
+        workspaced.connect(target) as client,
+    ):
+        yield client
 
 
 async def unary(client: workspaced.Client) -> None:
