@@ -34,13 +34,16 @@ _CHUNK_OVERHEAD = 160
 _RUN = struct.Struct(">BQI")
 _MAX_RUN = 1 << 20
 _LOADED_BLOCKS = 8
+# A block takes whole places of its journal's file. One has room for a usual block, whose last chunk may go past its
+# bound.
+_PLACE_EXTRA_BYTES = 1 << 19
 _MAX_IOV = 512
 
 
 class Block:
-    """Consecutive chunks; in memory (`chunks`) or in a file (`path`)."""
+    """Consecutive chunks; in memory (`chunks`) or in a file (`path` and `position`)."""
 
-    __slots__ = ("charge", "chunks", "end", "path", "start")
+    __slots__ = ("charge", "chunks", "end", "path", "position", "start")
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -48,6 +51,7 @@ class Block:
         self.charge = 0
         self.chunks: list[Chunk] | None = []
         self.path = ""
+        self.position = 0
 
 
 class JournalStore:
@@ -58,7 +62,7 @@ class JournalStore:
         self.memory_limit = memory_limit
         self.memory = 0
         self._journals: set[Journal] = set()
-        self._loaded: OrderedDict[str, list[Chunk]] = OrderedDict()
+        self._loaded: OrderedDict[tuple[str, int], list[Chunk]] = OrderedDict()
 
     def clear(self) -> None:
         """Removes what an earlier guest left; its memory is gone, so its journals are.
@@ -91,19 +95,20 @@ class JournalStore:
 
     def load(self, block: Block) -> list[Chunk]:
         """The chunks of a spilled block. Raises OSError or ValueError when the file was damaged by others."""
-        chunks = self._loaded.get(block.path)
+        place = block.path, block.position
+        chunks = self._loaded.get(place)
         if chunks is None:
             chunks = _read_block(block)
-            self._loaded[block.path] = chunks
+            self._loaded[place] = chunks
             if len(self._loaded) > _LOADED_BLOCKS:
                 self._loaded.popitem(last=False)
         else:
-            self._loaded.move_to_end(block.path)
+            self._loaded.move_to_end(place)
         return chunks
 
-    def unload(self, path: str) -> None:
-        """The file is going to be removed."""
-        self._loaded.pop(path, None)
+    def unload(self, block: Block) -> None:
+        """The block is going to be forgotten."""
+        self._loaded.pop((block.path, block.position), None)
 
 
 class Journal:
@@ -116,11 +121,16 @@ class Journal:
         self._store = store
         self._directory = directory
         self._has_directory = False
+        self._path = os.path.join(directory, "segments")
+        # Places in the file that forgotten blocks had: to write where pages are already costs half as much.
+        self._free: list[int] = []
+        self._end = 0
         self.limit = limit
         self.drop = drop
         self.disk_full = False
         self.dropped = False
         self._block_limit = max(_MIN_BLOCK_BYTES, min(_BLOCK_BYTES, limit // 4))
+        self._place_bytes = self._block_limit + _PLACE_EXTRA_BYTES
         self._memory_limit = min(MEMORY_LIMIT, limit)
         self._blocks: list[Block] = [Block(0)]
         self._starts: list[int] = [0]
@@ -223,7 +233,11 @@ class Journal:
         if block.chunks is not None:
             self._release(block.charge)
         else:
-            self._remove(block)
+            self._store.unload(block)
+            if block.path == self._path:
+                self._free.extend(self._places(block))
+            else:
+                _unlink(block.path)
 
     def spill_all(self) -> None:
         """Writes everything to segment files, as far as the disk takes it."""
@@ -235,7 +249,10 @@ class Journal:
         self._store.closed(self)
         for block in self._blocks:
             if block.chunks is None:
-                self._remove(block)
+                self._store.unload(block)
+                _unlink(block.path)
+        self._free = []
+        self._end = 0
         self._release(self.memory)
         end = self.next_offset
         self._blocks = [Block(end)]
@@ -243,6 +260,7 @@ class Journal:
         self.size = 0
         if self._has_directory:
             self._has_directory = False
+            _unlink(self._path)
             try:
                 os.rmdir(self._directory)
             except OSError:
@@ -252,14 +270,19 @@ class Journal:
     def snapshot(self) -> dict[str, Any]:
         """Spills all and describes the blocks, for a guest that takes over."""
         self.spill_all()
-        blocks = [[block.start, block.end, block.charge, os.path.basename(block.path)] for block in self._blocks]
+        blocks = [
+            [block.start, block.end, block.charge, os.path.basename(block.path), block.position]
+            for block in self._blocks
+        ]
         return {"limit": self.limit, "drop": self.drop, "dropped": self.dropped, "blocks": blocks}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Takes over what `snapshot` described."""
         self.dropped = snapshot["dropped"]
         self._blocks = []
-        for start, end, charge, name in snapshot["blocks"]:
+        taken: set[int] = set()
+        # An earlier guest had a file for each block and gives no position.
+        for start, end, charge, name, *position in snapshot["blocks"]:
             block = Block(start)
             block.end = end
             if name:
@@ -267,6 +290,9 @@ class Journal:
                 block.chunks = None
                 block.path = os.path.join(self._directory, name)
                 self._has_directory = True
+                if position:
+                    block.position = position[0]
+                    taken.update(self._places(block))
                 self.size += charge
             elif end > start:
                 # The disk was full, and the memory of the former program is gone.
@@ -275,6 +301,8 @@ class Journal:
                 block.start = end
             self._blocks.append(block)
         self._starts = [block.start for block in self._blocks]
+        self._end = max(taken, default=-self._place_bytes) + self._place_bytes
+        self._free = [place for place in range(0, self._end, self._place_bytes) if place not in taken]
 
     def _drop(self) -> None:
         while len(self._blocks) > 1:
@@ -306,13 +334,17 @@ class Journal:
         if not self._has_directory:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
             self._has_directory = True
-        path = os.path.join(self._directory, f"{block.start}.segment")
         buffers, size = _encode_block(block.chunks)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        reuses = bool(self._free) and size <= self._place_bytes
+        position = self._free[-1] if reuses else self._end
+        # Nobody else has business in that directory, but a program of the same user can put anything there.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:
+            os.lseek(descriptor, position, os.SEEK_SET)
             _write_all(descriptor, buffers)
         except OSError:
-            os.unlink(path)
+            if not self._end:
+                os.unlink(self._path)
             raise
         finally:
             os.close(descriptor)
@@ -320,18 +352,26 @@ class Journal:
         self.size += size - block.charge
         block.charge = size
         block.chunks = None
-        block.path = path
+        block.path = self._path
+        block.position = position
+        if reuses:
+            self._free.pop()
+        else:
+            self._end = self._places(block)[-1] + self._place_bytes
+
+    def _places(self, block: Block) -> range:
+        return range(block.position, block.position + block.charge, self._place_bytes)
 
     def _release(self, charge: int) -> None:
         self.memory -= charge
         self._store.memory -= charge
 
-    def _remove(self, block: Block) -> None:
-        self._store.unload(block.path)
-        try:
-            os.unlink(block.path)
-        except FileNotFoundError:
-            return
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
 
 
 def _clear(path: str) -> None:
@@ -383,14 +423,13 @@ def _write_all(descriptor: int, buffers: list[Buffer]) -> None:
 
 
 def _read_block(block: Block) -> list[Chunk]:
-    descriptor = os.open(block.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(block.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        size = os.fstat(descriptor).st_size
-        if size != block.charge:
-            raise ValueError("a segment of another size")
-        content = os.read(descriptor, size)
+        content = os.pread(descriptor, block.charge, block.position)
     finally:
         os.close(descriptor)
+    if len(content) < block.charge:
+        raise ValueError("a segment that was cut off")
     view = memoryview(content)
     chunks: list[Chunk] = []
     position = 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
 import random
+import struct
 from pathlib import Path
 
 import pytest
@@ -126,23 +129,97 @@ def test_a_full_disk_counts_as_the_limit(tmp_path: Path, monkeypatch: pytest.Mon
     assert not journal.full
 
 
-def test_a_damaged_segment_is_a_gap(tmp_path: Path) -> None:
+def _damage(file: Path, how: str) -> None:
+    if how == "overwritten":
+        with file.open("r+b") as content:
+            content.write(b"x" * 10)
+    elif how == "cut off":
+        os.truncate(file, 10)
+    else:
+        file.unlink()
+        if how == "a pipe":
+            os.mkfifo(file)
+        elif how == "a link":
+            file.symlink_to("/etc/passwd")
+
+
+@pytest.mark.parametrize("how", ["overwritten", "cut off", "gone", "a pipe", "a link"])
+def test_a_damaged_segment_is_a_gap(tmp_path: Path, how: str) -> None:
     journal = JournalStore(str(tmp_path)).open("p", 64 << 20, drop=False)
     for _ in range(50):
         journal.append(STDOUT, bytes(100_000))
-    (tmp_path / "p" / "0.segment").write_bytes(b"x" * 10)
+    _damage(tmp_path / "p" / "segments", how)
     found = _read(journal, 0)
     assert found[0] == (0, b"")
-    assert len(found[1][1]) < 5_000_000
+    assert 0 < len(found[-1][1]) < 5_000_000
     assert journal.dropped
+
+
+@pytest.mark.parametrize("how", ["cut off", "gone", "a pipe", "a link"])
+def test_a_file_that_others_took_harms_nothing_that_comes(tmp_path: Path, how: str) -> None:
+    journal = JournalStore(str(tmp_path)).open("p", 64 << 20, drop=False)
+    for _ in range(5):
+        journal.append(STDOUT, b"x" * (1 << 20))
+    journal.forget_oldest()
+    _damage(tmp_path / "p" / "segments", how)
+    start = journal.next_offset
+    for _ in range(5):
+        journal.append(STDOUT, b"y" * (1 << 20))
+    assert _read(journal, start) == [(STDOUT, b"y" * (5 << 20))]
+    journal.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forgotten_block_is_the_place_of_the_next(tmp_path: Path, rng: random.Random) -> None:
+    store = JournalStore(str(tmp_path), memory_limit=0)  # so that all is spilled at once
+    limit = 65_536
+    journal = store.open("p", limit, drop=True)
+    sizes = (30_000, 5_000, 20_000, 300, 65_000, 262_144)
+    written = b""
+    for turn in range(200):
+        data = rng.randbytes(sizes[turn % len(sizes)])
+        written += data
+        journal.append(STDOUT, data)
+        kept = b"".join(piece for _, piece in _read(journal, journal.first_offset))
+        assert kept == written[journal.first_offset :]
+    assert (tmp_path / "p" / "segments").stat().st_blocks * 512 < limit + 4 * 262_144
+    journal.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_snapshot_is_taken_over(tmp_path: Path, rng: random.Random) -> None:
     journal = JournalStore(str(tmp_path)).open("p", 64 << 20, drop=False)
     written = _fill(journal, rng, 300, 20_000)
-    snapshot = journal.snapshot()
+    forgotten = journal.oldest_end
+    journal.forget_oldest()
     successor = JournalStore(str(tmp_path)).open("p", 64 << 20, drop=False)
-    successor.restore(snapshot)
-    assert _read(successor, 0) == written
-    successor.append(STDOUT, b"more")
-    assert b"".join(data for _, data in _read(successor, 0)).endswith(b"more")
+    successor.restore(json.loads(json.dumps(journal.snapshot())))
+    kept = _join(written)[forgotten:]
+    assert _join(_read(successor, forgotten)) == kept
+    written = _fill(successor, rng, 300, 20_000)
+    assert _join(_read(successor, forgotten)) == kept + _join(written)
+    assert len(list((tmp_path / "p").iterdir())) == 1
+    successor.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_earlier_guest_left_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    blocks: list[list[object]] = []
+    for start in (0, 1000):
+        content = struct.pack(">BQI", STDOUT, start, 1000) + bytes([start % 7]) * 1000
+        (tmp_path / "p" / f"{start}.segment").write_bytes(content)
+        blocks.append([start, start + 1000, len(content), f"{start}.segment"])
+    journal = JournalStore(str(tmp_path)).open("p", 64 << 20, drop=False)
+    journal.restore({"limit": 64 << 20, "drop": False, "dropped": False, "blocks": blocks})
+    journal.append(STDOUT, b"more")
+    journal.spill_all()
+    assert _join(_read(journal, 0)) == bytes(1000) + b"\6" * 1000 + b"more"
+    journal.forget_oldest()
+    assert sorted(file.name for file in (tmp_path / "p").iterdir()) == ["1000.segment", "segments"]
+    journal.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def _join(pieces: list[tuple[int, bytes]]) -> bytes:
+    return b"".join(data for _, data in pieces)
