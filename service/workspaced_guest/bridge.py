@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
-from _socket import AF_UNIX, SHUT_WR, SOCK_STREAM, socket
+from _socket import AF_UNIX, SCM_RIGHTS, SHUT_WR, SOCK_STREAM, SOL_SOCKET, socket
+from _stat import S_ISFIFO
+from _struct import pack
 from _thread import start_new_thread
-from fcntl import fcntl
 
 _BYTES = 256 * 1024
-_SPLICE_BYTES = 1 << 20
-_SPLICE_NONBLOCK = 2
-# Not Linux's own kernel, one that forbids it, or standard output is no pipe.
-_NO_SPLICE = frozenset((errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP))
 _MAX_PATH = 100
-_SET_PIPE_SIZE = 1031
 
 
 def connect(path: str) -> int:
@@ -47,44 +42,18 @@ def dial(path: str) -> socket | None:
 
 
 def carry(connection: socket) -> int:
-    """Two threads that wait, so that a stalled direction never holds up the other."""
+    """Two threads that wait, so that a stalled direction never holds up the other.
+
+    The guest is offered standard output itself (`outlet`). What it sends over the socket all the same is carried: an
+    older guest takes no offer, and none is made unless standard output is a pipe.
+    """
     start_new_thread(_send, (connection,))
-    _grow_output()
     try:
-        if not _splice(connection):
-            _copy(connection)
+        _copy(connection)
     except (BrokenPipeError, ConnectionResetError):
         # The other side has gone; the guest sees that too.
         return 0
     return 0
-
-
-def _splice(connection: socket) -> bool:
-    """Until the guest closes: the kernel moves the pages themselves, in larger pieces than a pipe takes by writing, so
-    that whoever reads it is woken less often too. False where that is impossible; nothing is lost then.
-    """
-    # Python 3.9 has none.
-    splice = getattr(os, "splice", None)
-    if splice is None:
-        return False
-    from select import POLLIN, POLLOUT, poll
-
-    source = connection.fileno()
-    readable, writable = poll(), poll()
-    readable.register(source, POLLIN)
-    writable.register(1, POLLOUT)
-    while True:
-        # A splice that waits for the socket keeps the pipe locked, for its reader as well, so only poll waits.
-        readable.poll()
-        try:
-            if not splice(source, 1, _SPLICE_BYTES, flags=_SPLICE_NONBLOCK):
-                return True
-        except BlockingIOError:
-            writable.poll()
-        except OSError as error:
-            if error.errno not in _NO_SPLICE:
-                raise
-            return False
 
 
 def _copy(connection: socket) -> None:
@@ -99,22 +68,18 @@ def _copy(connection: socket) -> None:
             rest = rest[os.write(1, rest) :]
 
 
-def _grow_output() -> None:
-    try:
-        fcntl(1, _SET_PIPE_SIZE, _BYTES)
-    except OSError:
-        # Not a pipe, or the kernel's bound on pipe memory is reached: then it takes more writes.
-        return
-
-
 def _send(connection: socket) -> None:
     try:
+        # It goes with the first bytes, since one of its own would be a byte too many for who takes no offer.
+        offer = [(SOL_SOCKET, SCM_RIGHTS, pack("i", 1))] if S_ISFIFO(os.fstat(1).st_mode) else []
         while True:
             data = os.read(0, _BYTES)
             if not data:
                 connection.shutdown(SHUT_WR)
                 return
-            connection.sendall(data)
+            sent = connection.sendmsg([data], offer)
+            offer = []
+            connection.sendall(data[sent:])
     except OSError:
         # The guest has closed; the other thread sees it and ends the program.
         return

@@ -7,7 +7,7 @@ import sys
 from _operator import _compare_digest
 from collections import deque
 
-from . import wire
+from . import outlet, wire
 from .fault import Fault, invalid
 from .loop import READ, WRITE
 from .receiver import Receiver
@@ -49,6 +49,7 @@ class Channel:
         # A WebSocket's payloads are unmasked by copying.
         self._scatter = connection.recvmsg_into if isinstance(connection, socket.socket) else None
         self._fd = connection.fileno()
+        self._outlet: outlet.Outlet | None = None  # used once the token is proved
         self._receiver = Receiver("client")
         self._streams: dict[int, Stream] = {}
         self._last_stream = 0
@@ -72,6 +73,10 @@ class Channel:
     def congested(self) -> bool:
         """Whether so much waits for the socket that nobody should add to it."""
         return self._queued >= _CONGESTED_BYTES
+
+    @property
+    def _pipe(self) -> outlet.Outlet | None:
+        return self._outlet if self.authenticated else None
 
     def write(self, kind: int, stream: int, buffers: list[Buffer]) -> None:
         """Queues one frame; it goes out before the loop waits again, together with what else is queued by then."""
@@ -122,6 +127,8 @@ class Channel:
             self._timer.cancel()
         self.loop.remove(self._fd)
         self._socket.close()
+        if self._outlet is not None:
+            self._outlet.close()
         self._queue.clear()
         self._queued = 0
         for stream in list(self._streams.values()):
@@ -141,7 +148,7 @@ class Channel:
             data = b""
             try:
                 if self._scatter is None or room is None:
-                    data = self._socket.recv(self._read_size)
+                    data = self._recv()
                     count = len(data)
                 else:
                     count = self._scatter(room)[0]
@@ -168,6 +175,16 @@ class Channel:
             # What has filled its place may well have more behind it.
             if room is None or count < sum(map(len, room)):
                 return
+
+    def _recv(self) -> bytes:
+        if self.authenticated or not isinstance(self._socket, socket.socket):
+            return self._socket.recv(self._read_size)
+        data, pipe = outlet.receive(self._socket, self._read_size)
+        if pipe >= 0:
+            if self._outlet is not None:
+                self._outlet.close()
+            self._outlet = outlet.Outlet(self.loop, pipe, self._flush)
+        return data
 
     def _dispatch(self, kind: int, stream_id: int, payload: Payload) -> None:
         if kind == wire.HELLO:
@@ -264,13 +281,15 @@ class Channel:
         if self._closed:
             return
         was_congested = self.congested
+        pipe = self._pipe
+        send = self._socket.sendmsg if pipe is None else pipe.send
         try:
             while self._queue:
                 if len(self._queue) <= _MAX_BUFFERS:
                     buffers = list(self._queue)
                 else:
                     buffers = [self._queue[index] for index in range(_MAX_BUFFERS)]
-                self._sent(self._socket.sendmsg(buffers))
+                self._sent(send(buffers))
         except (BlockingIOError, InterruptedError):
             self._wait_writable(True)
         except OSError:
@@ -299,6 +318,10 @@ class Channel:
             queue.popleft()
 
     def _wait_writable(self, wanted: bool) -> None:
-        if wanted is not self._waiting_writable:
+        pipe = self._pipe
+        if pipe is not None:
+            self._waiting_writable = wanted
+            pipe.wait(wanted)
+        elif wanted is not self._waiting_writable:
             self._waiting_writable = wanted
             self.loop.modify(self._fd, READ | WRITE if wanted else READ)

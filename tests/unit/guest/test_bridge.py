@@ -21,29 +21,15 @@ SERVICE = Path(__file__).resolve().parents[3] / "service"
 SECONDS = 20
 MIB = 1 << 20
 
-WAYS = {
-    "as-it-is": "",
-    "refused": "\ndef refuse(*a, **k): raise OSError(errno.EINVAL, 'no')\nos.splice = refuse",
-    "later-refused": (
-        "\ntrue = getattr(os, 'splice', None); calls = []"
-        "\ndef some(*a, **k):"
-        "\n    calls.append(a)"
-        "\n    if true is None or len(calls) > 3: raise OSError(errno.ENOSYS, 'no')"
-        "\n    return true(*a, **k)"
-        "\nos.splice = some"
-    ),
-    "missing": "\nif hasattr(os, 'splice'): del os.splice",
-}
-
 
 class Bridge:
     """A bridge whose stdin, stdout and socket are held here."""
 
-    def __init__(self, directory: Path, python: Path, way: str = "as-it-is", stdout: int | IO[bytes] | None = None):
+    def __init__(self, directory: Path, python: Path, stdout: int | IO[bytes] | None = None):
         path = directory / "guest.sock"
         code = (
-            f"import errno, os, sys; sys.path.insert(0, {str(SERVICE)!r}){WAYS[way]}"
-            f"\nfrom workspaced_guest import bridge; sys.exit(bridge.connect({str(path)!r}))"
+            f"import sys; sys.path.insert(0, {str(SERVICE)!r}); "
+            f"from workspaced_guest import bridge; sys.exit(bridge.connect({str(path)!r}))"
         )
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(path))
@@ -82,9 +68,9 @@ def _send_for_ever(connection: socket.socket) -> None:
         connection.sendall(bytes(65536))
 
 
-@pytest.fixture(params=WAYS)
-def bridge(tmp_path: Path, interpreter: Interpreter, request: pytest.FixtureRequest) -> Iterator[Bridge]:
-    running = Bridge(tmp_path, interpreter.path, request.param)
+@pytest.fixture
+def bridge(tmp_path: Path, interpreter: Interpreter) -> Iterator[Bridge]:
+    running = Bridge(tmp_path, interpreter.path)
     yield running
     running.close()
 
@@ -226,10 +212,24 @@ def test_the_guest_sees_that_the_bridge_was_killed(bridge: Bridge) -> None:
     assert bridge.guest.recv(1) == b""
 
 
+def test_standard_output_is_offered_once_with_the_first_bytes(bridge: Bridge) -> None:
+    bridge.stdin.write(b"first")
+    data, (pipe,), _, _ = socket.recv_fds(bridge.guest, 100, 4)
+    assert data == b"first"
+    with os.fdopen(pipe, "wb", buffering=0) as offered:
+        offered.write(b"direct")
+    assert bridge.stdout.read(10) == b"direct"
+    bridge.stdin.write(b"second")
+    assert socket.recv_fds(bridge.guest, 100, 4)[:2] == (b"second", [])
+
+
 def test_output_to_a_file(tmp_path: Path, interpreter: Interpreter) -> None:
     data = os.urandom(MIB)
     with (tmp_path / "out").open("wb") as file:
         running = Bridge(tmp_path, interpreter.path, stdout=file)
+    # A file could hold up the guest, so it is not offered.
+    running.stdin.write(b"first")
+    assert socket.recv_fds(running.guest, 100, 4)[:2] == (b"first", [])
     running.guest.sendall(data)
     running.guest.close()
     assert running.process.wait(SECONDS) == 0
