@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import socket
+import threading
+from pathlib import Path
 
 import pytest
 
 from workspaced_server.drivers.docker.execstream import ExecRefusedError, ExecStream, start_exec
+from workspaced_server.drivers.streams import SocketStream
 
 
 class Script:
@@ -51,6 +55,31 @@ async def test_any_cut_gives_the_same_bytes(rng: random.Random) -> None:
             got += part
         assert got == stdout
         assert stream.complaint == stderr[-4096:].decode(errors="replace").strip()
+
+
+async def test_much_output_is_gathered_and_comes_whole(rng: random.Random) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    data = rng.randbytes(1 << 20)
+    ours, engines = socket.socketpair(socket.AF_UNIX)
+    raw = SocketStream(ours)
+    stream = ExecStream(raw, b"")
+
+    def speak() -> None:
+        for start in range(0, len(data), 4096):
+            engines.sendall(frame(1, data[start : start + 4096]))
+        engines.close()
+
+    speaker = threading.Thread(target=speak)
+    speaker.start()
+    got, pieces = b"", 0
+    while part := await stream.receive():
+        got += part
+        pieces += 1
+    speaker.join()
+    assert got == data
+    assert pieces < len(data) // 4096 / 2
+    await stream.aclose()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 async def test_bytes_that_came_with_the_head_are_not_lost() -> None:

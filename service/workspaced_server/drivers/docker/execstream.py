@@ -6,7 +6,6 @@ here.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import json
@@ -14,14 +13,15 @@ import re
 import struct
 
 from workspaced_server.drivers.base import ByteStream
+from workspaced_server.drivers.pause import Pause
 
 _HEAD_LIMIT = 65536
 _FRAME = struct.Struct(">B3xI")  # stream, length
 _STDERR = 2
 _STDERR_KEPT = 4096
 _CHUNK = 262144
-_BULK_BYTES = 16384
-_GATHER_SECONDS = 0.0005
+_BULK_BYTES = 4096
+_GATHER_SECONDS = 0.0003
 
 
 class ExecRefusedError(OSError):
@@ -41,6 +41,7 @@ class ExecStream:
         self._left = 0  # of the frame that is being read
         self._kind = 0
         self._bulk = False
+        self._pause: Pause | None = None
         self._head = b""  # an incomplete frame header
         self._stderr = bytearray()
 
@@ -63,8 +64,11 @@ class ExecStream:
             if data:
                 return data
             if self._bulk:
-                # The engine passes output on in small pieces. Some of them together cost much less than each alone.
-                await asyncio.sleep(_GATHER_SECONDS)
+                # The engine passes on pieces of 4 to 32 KiB, and whoever waits for the next makes it wake up for each.
+                # In this time it fills the socket.
+                if self._pause is None:
+                    self._pause = Pause(_GATHER_SECONDS)
+                await self._pause.wait()
             chunk = await self._raw.receive(_CHUNK)
             if not chunk:
                 return b""
@@ -73,6 +77,8 @@ class ExecStream:
 
     async def aclose(self) -> None:
         """Close both directions. Idempotent; never raises. The engine then closes the program's stdin."""
+        if self._pause is not None:
+            self._pause.close()
         await self._raw.aclose()
 
     def _take(self, max_bytes: int) -> bytes:
