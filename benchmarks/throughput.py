@@ -14,6 +14,8 @@ from benchmarks.world import IMAGE, World, running_server
 
 GIB = 1 << 30
 ZEROS = ["head", "-c", "1G", "/dev/zero"]
+# The engine's share varies by a factor of two between runs, for both sides.
+_PIPE_ROUNDS = 11
 
 
 async def _ours(workspace: workspaced.Workspace) -> None:
@@ -62,14 +64,14 @@ async def stdout_docker_exec_pipe(world: World) -> Row:
                 "workspaced": lambda: _ours(workspace),
                 "docker exec": lambda: _pipe("docker", "exec", world.container, *ZEROS),
             }
-            taken = await interleaved(samples, rounds=5, warmup=1)
+            taken = await interleaved(samples, rounds=_PIPE_ROUNDS, warmup=1)
             await workspace.delete()
     rates = _rate(medians(taken))
     mine = rates.pop("workspaced")
     ratio = mine / rates["docker exec"]
     return Row(
         "stdout 1 GiB, Docker, exec pipe", "MB/s", mine, rates, "at least 0.6 of it", f"{ratio:.2f}", ratio >= 0.6,
-        samples=5, spread=quartiles(taken),
+        samples=_PIPE_ROUNDS, spread=quartiles(taken),
     )  # fmt: skip
 
 

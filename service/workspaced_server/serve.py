@@ -17,6 +17,7 @@ import structlog
 from workspaced_server import logging as server_logging
 from workspaced_server.config import Config, ConfigError
 from workspaced_server.drivers.config import DriversConfig
+from workspaced_server.heap import keep_freed_memory
 from workspaced_server.workspaces.expiry import Housekeeping
 from workspaced_server.workspaces.manager import Workspaces
 from workspaced_server.workspaces.registry import Registry, RegistryUnavailable
@@ -37,6 +38,7 @@ def run(config: Config, *, ready: Callable[[int], None] | None = None) -> None:
         factory = None
     # What its core writes to stderr besides is no JSON; what matters of it is raised, too.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(config, ready=ready))
 

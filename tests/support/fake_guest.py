@@ -8,6 +8,7 @@ from typing import Any
 
 from workspaced_guest import wire
 from workspaced_server.guest.channel import GuestChannel
+from workspaced_server.guest.stream import NOTHING, GuestStream
 
 HELLO: dict[str, Any] = {
     "version": 1,
@@ -23,6 +24,9 @@ HELLO: dict[str, Any] = {
     "capabilities": ["process", "file"],
     "start_time": 1_790_000_000.0,
 }
+
+PIECE = b"d" * (wire.WINDOW // 4)
+"""As much as is granted again at once."""
 
 
 class FakeGuest:
@@ -91,6 +95,16 @@ class FakeGuest:
                         return frame
                 self._heard.clear()
                 await self._heard.wait()
+
+    async def keep_up(self, stream: GuestStream, pieces: int) -> int:
+        """Say `PIECE` so often, each when the one before has been taken; how much more than that was granted."""
+        granted = 0
+        for _ in range(pieces):
+            self.say(wire.DATA, stream.id, PIECE)
+            assert await stream.receive() == PIECE
+            assert stream.receive_nowait() is NOTHING  # which grants
+            granted += wire.decode_credit((await self.hear(wire.CREDIT))[2])
+        return granted - pieces * len(PIECE)
 
     async def connect(self, **hello: Any) -> GuestChannel:
         """Shake hands; `hello` overrides fields of HELLO."""

@@ -804,7 +804,7 @@ type ProcessOutput struct {
 	Stream Stream `protobuf:"varint,1,opt,name=stream,proto3,enum=workspaced.v1.Stream" json:"stream,omitempty"`
 	// Offset of the first byte in the journal.
 	Offset uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
-	// The bytes, at most 256 KiB.
+	// The bytes, at most 1 MiB: up to 256 KiB, or more when much comes and the reader keeps up with it.
 	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

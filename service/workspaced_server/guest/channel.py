@@ -30,6 +30,8 @@ _LONG_BYTES = 32 * 1024
 _BATCH_BYTES = 256 * 1024
 _CALL_WINDOW_BYTES = 64 * 1024
 _READ_BYTES = 262144
+# Streams with a wide window, which bounds what a reader can leave in our memory that was fast and stops.
+_MAX_WIDE_STREAMS = 2
 
 
 def _client_name() -> str:
@@ -51,6 +53,7 @@ class GuestChannel:
         self._stream = stream
         self._parser = parser
         self._streams: dict[int, GuestStream] = {}
+        self._wide: set[int] = set()
         self._last_id = 0
         self._gathering = stream if isinstance(stream, GatheringStream) else None
         self._outgoing: deque[bytes | memoryview] = deque()  # frames; of a long one the header, and then the payload
@@ -188,6 +191,13 @@ class GuestChannel:
     def forget(self, stream_id: int) -> None:
         """The stream has ended; later frames for its id are dropped."""
         self._streams.pop(stream_id, None)
+        self._wide.discard(stream_id)
+
+    def widen(self, stream_id: int) -> bool:
+        """Whether the stream may have a wide window from now on; not all can."""
+        if len(self._wide) < _MAX_WIDE_STREAMS:
+            self._wide.add(stream_id)
+        return stream_id in self._wide
 
     def enqueue(self, kind: int, stream_id: int, payload: wire.Buffer = b"") -> None:
         """Queue one frame; never waits. Does nothing on a broken channel."""

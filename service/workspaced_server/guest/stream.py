@@ -15,9 +15,12 @@ from workspaced_server.guest.faults import fault_from_guest
 if TYPE_CHECKING:
     from workspaced_server.guest.channel import GuestChannel
 
-# A guest that fills its window with the smallest frames makes so many at most; more are no honest traffic: a record
-# has 10 bytes, a message more.
+# A guest that fills a window of the usual size with the smallest frames makes so many at most; more are no honest
+# traffic: a record has 10 bytes, a message more.
 _MAX_QUEUED_FRAMES = 131_072
+# The window of a stream whose reader keeps up with the guest, so that the way between them is never empty.
+WIDE_WINDOW_BYTES = 4 * wire.WINDOW
+_GRANTS_TO_WIDEN = 8
 # Frames of fewer payload bytes than this are not counted by their payload alone against memory.
 _COUNTED = frozenset((wire.DATA, wire.MESSAGE))
 
@@ -69,6 +72,7 @@ class GuestStream:
         "_credit_wake",
         "_failure",
         "_finished",
+        "_kept_up",
         "_lost",
         "_open_payload",
         "_queue",
@@ -89,6 +93,7 @@ class GuestStream:
         self._receivable = window
         self._ungranted = 0
         self._unreleased = 0
+        self._kept_up = 0  # grants in a row at which nothing waited for the reader
         self._credit = channel.hello.window
         self._credit_wake = asyncio.Event()
         self._wake = wake or asyncio.Event()
@@ -111,6 +116,11 @@ class GuestStream:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.cancel()
+
+    @property
+    def wide(self) -> bool:
+        """Whether its reader has kept up with the guest for so long that it may have more on the way at once."""
+        return self._window >= WIDE_WINDOW_BYTES
 
     @property
     def result(self) -> dict[str, Any]:
@@ -224,6 +234,10 @@ class GuestStream:
         self._ungranted += self._unreleased
         self._unreleased = 0
         if self._ungranted * 4 >= self._window and not self._finished:
+            self._kept_up = 0 if self._queue else self._kept_up + 1
+            if self._kept_up >= _GRANTS_TO_WIDEN and self._window == wire.WINDOW and self._channel.widen(self.id):
+                self._window = WIDE_WINDOW_BYTES
+                self._ungranted += WIDE_WINDOW_BYTES - wire.WINDOW
             self._receivable += self._ungranted
             self._channel.enqueue(wire.CREDIT, self.id, wire.encode_credit(self._ungranted))
             self._ungranted = 0
@@ -242,7 +256,7 @@ class GuestStream:
             self._receivable -= len(payload)
             if not payload:
                 return
-        if len(self._queue) >= _MAX_QUEUED_FRAMES:
+        if len(self._queue) >= _MAX_QUEUED_FRAMES * max(1, self._window // wire.WINDOW):
             raise wire.ProtocolError("the guest floods a stream with tiny frames")
         self._queue.append((kind, payload))
         if kind in (wire.RESULT, wire.ERROR):

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_guest import FakeGuest
+from tests.support.fake_guest import PIECE, FakeGuest
 from tests.support.real_guest import real_guest
 from workspaced_guest import wire
 from workspaced_server.drivers.streams import connect_unix
 from workspaced_server.errors import Code, WorkspacedError
 from workspaced_server.guest.channel import ChannelLost, GuestChannel
-from workspaced_server.guest.stream import NOTHING
+from workspaced_server.guest.stream import NOTHING, WIDE_WINDOW_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -139,6 +139,57 @@ async def test_a_sender_waits_for_credit_and_is_woken_by_it() -> None:
         await sending
         assert (await guest.hear(wire.DATA))[2] == b"b"
     await channel.aclose()
+
+
+async def test_a_reader_that_keeps_up_gets_a_wide_window() -> None:
+    guest = FakeGuest()
+    channel = await guest.connect()
+    async with channel.open("x", {}) as first, channel.open("y", {}) as second:
+        assert await guest.keep_up(first, 8) == WIDE_WINDOW_BYTES - wire.WINDOW
+        # All of it can be on the way at once, and is granted again as it is taken.
+        for _ in range(16):
+            guest.say(wire.DATA, first.id, PIECE)
+        for _ in range(16):
+            assert await first.receive() == PIECE
+        assert first.receive_nowait() is NOTHING
+        granted = 0
+        while granted < WIDE_WINDOW_BYTES:
+            granted += wire.decode_credit((await guest.hear(wire.CREDIT))[2])
+        assert granted == WIDE_WINDOW_BYTES
+        assert await guest.keep_up(second, 8) == WIDE_WINDOW_BYTES - wire.WINDOW
+        # What a stopped reader can leave in memory is bounded for all streams together.
+        async with channel.open("z", {}) as third:
+            assert await guest.keep_up(third, 20) == 0
+            second.cancel()
+            assert await guest.keep_up(third, 1) == WIDE_WINDOW_BYTES - wire.WINDOW
+    await channel.aclose()
+
+
+async def test_a_reader_that_falls_behind_keeps_its_window() -> None:
+    guest = FakeGuest()
+    channel = await guest.connect()
+    async with channel.open("x", {}) as stream:
+        for _ in range(20):
+            # There is always one more behind the one that is taken.
+            guest.say(wire.DATA, stream.id, PIECE)
+            guest.say(wire.DATA, stream.id, PIECE)
+            assert await stream.receive() == PIECE
+            assert stream.receive_nowait() == PIECE
+            assert wire.decode_credit((await guest.hear(wire.CREDIT))[2]) == len(PIECE)
+            assert stream.receive_nowait() is NOTHING
+            assert wire.decode_credit((await guest.hear(wire.CREDIT))[2]) == len(PIECE)
+            assert await guest.keep_up(stream, 5) == 0
+    await channel.aclose()
+
+
+async def test_more_than_a_wide_window_is_still_an_attack() -> None:
+    guest = FakeGuest()
+    channel = await guest.connect()
+    async with channel.open("x", {}) as stream:
+        await guest.keep_up(stream, 8)
+        for _ in range(18):
+            guest.say(wire.DATA, stream.id, PIECE)
+        await asyncio.wait_for(channel.wait_closed(), 5)
 
 
 async def test_a_stalled_stream_delays_no_other() -> None:

@@ -372,7 +372,7 @@ class ProcessOutput(_message.Message):
     offset: _builtins.int
     """Offset of the first byte in the journal."""
     data: _builtins.bytes
-    """The bytes, at most 256 KiB."""
+    """The bytes, at most 1 MiB: up to 256 KiB, or more when much comes and the reader keeps up with it."""
     def __init__(
         self,
         *,

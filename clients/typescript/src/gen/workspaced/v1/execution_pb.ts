@@ -389,7 +389,7 @@ export type ProcessOutput = Message<"workspaced.v1.ProcessOutput"> & {
   offset: bigint;
 
   /**
-   * The bytes, at most 256 KiB.
+   * The bytes, at most 1 MiB: up to 256 KiB, or more when much comes and the reader keeps up with it.
    *
    * @generated from field: bytes data = 3;
    */
