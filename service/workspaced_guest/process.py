@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # So few characters fit a frame however they are escaped.
 _SMALL_TEXTS = 20_000
 # Windows and buffers between the journal and a client.
-_ON_THE_WAY_BYTES = 8 << 20
+_ON_THE_WAY_BYTES = 12 << 20
 _EXIT_FOLLOWS_SECONDS = 0.003
 
 

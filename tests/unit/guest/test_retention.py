@@ -11,7 +11,7 @@ from tests.support.guest_client import GuestClient, GuestError, RunningGuest
 from tests.unit.guest.running import ChangedGuest
 from workspaced_guest import wire
 
-_ON_THE_WAY = 8 << 20
+_ON_THE_WAY = 12 << 20
 _LINE = 16
 
 
@@ -97,7 +97,7 @@ def lines(start: int, end: int) -> bytes:
 
 
 def test_a_full_journal_keeps_what_a_lost_reader_may_not_have_got(guest: RunningGuest, client: GuestClient) -> None:
-    count, limit = 36 << 20, 12 << 20
+    count, limit = 48 << 20, 18 << 20
     script = f"""import os
 for block in range({count} // 65536):
     os.write(1, b"".join(b"%015d\\n" % number for number in range(block * 4096, (block + 1) * 4096)))"""
@@ -106,7 +106,7 @@ for block in range({count} // 65536):
         start = {"process_id": "p", "spec": spec, "attach": {"offset": 0}}
         reader = lost.open("process.start", start, 1)
         end, payload = 0, reader.frame()[1]
-        while end < 16 << 20:
+        while end < 22 << 20:
             reader.grant(len(payload))  # the next frame may be sent, and no other
             payload = reader.frame()[1]
             end = wire.RECORD.unpack_from(payload)[1] + len(payload) - wire.RECORD.size
