@@ -53,8 +53,11 @@ async def engine_proxy(tls_directory: Path | None = None) -> AsyncIterator[Engin
                 group.create_task(_pump(reader, engine_writer))
                 group.create_task(_pump(engine_reader, writer))
         finally:
-            writer.close()
-            engine_writer.close()
+            for ended in (writer, engine_writer):
+                # One that was closed twice can't be aborted any more: Python 3.11.2 fails.
+                if ended in proxy.connections:
+                    proxy.connections.remove(ended)
+                ended.close()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(serve(reader, writer))
