@@ -13,6 +13,7 @@ import stat
 import struct
 
 from .loop import WRITE
+from .pipesize import grow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
     from .wire import Buffer
 
 _FD = struct.Struct("i")
-_SET_PIPE_SIZE = 1031
-_PIPE_BYTES = 1 << 20
 # A full pipe is written to again after this long, not when its first page is free: pages one by one would cost all who
-# pass them on a turn each. A pipe of the size above holds more than goes out meanwhile.
+# pass them on a turn each. A pipe that has grown holds more than goes out meanwhile.
 _DRAIN_SECONDS = 0.001
 
 
@@ -78,7 +77,8 @@ class Outlet:
         if not wanted:
             return
         if not self._grown:
-            self._grow()
+            self._grown = True
+            grow(self._fd)
         if self._stuck:
             self._watched = True
             self._loop.add(self._fd, WRITE, self._ready)
@@ -95,11 +95,3 @@ class Outlet:
 
     def _ready(self, events: int) -> None:
         self._on_writable()
-
-    def _grow(self) -> None:
-        # Only one that is filled: the kernel bounds the pipe memory of a user.
-        self._grown = True
-        try:
-            fcntl.fcntl(self._fd, _SET_PIPE_SIZE, _PIPE_BYTES)
-        except OSError:
-            return

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 
 from .loop import READ
+from .pipesize import PIPE_BYTES, grow
 from .wire import TAG_NAMES
 
 TYPE_CHECKING = False
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 64 * 1024
 _READ_MORE_BYTES = 256 * 1024
-_SET_PIPE_SIZE = 1031
-_PIPE_BYTES = 1 << 20
 # After the leader's exit this much may go past a full journal, so that its last words are kept.
 _LAST_WORDS_BYTES = 4 << 20
 
@@ -49,7 +47,7 @@ class Output:
     def drain(self) -> None:
         """Reads what is in the pipe now, then drops all that comes later."""
         # Who writes faster than it is read must not hold up everybody; a pipe never holds more than this.
-        left = _PIPE_BYTES
+        left = PIPE_BYTES
         while left > 0 and not self.ended and not self.discard:
             count = self._read()
             if not count:
@@ -94,7 +92,8 @@ class Output:
         else:
             self._size = _READ_MORE_BYTES
             if not self._grown:
-                self._grow()
+                self._grown = True
+                grow(self.fd)
         if self.discard:
             return count
         if process.leader_exited and process.journal.full:
@@ -110,11 +109,3 @@ class Output:
             self.discard = True
             self.process.output_incomplete = True
         return True
-
-    def _grow(self) -> None:
-        # Only for a process that fills its pipe: the kernel bounds the pipe memory of a user.
-        self._grown = True
-        try:
-            fcntl.fcntl(self.fd, _SET_PIPE_SIZE, _PIPE_BYTES)
-        except OSError:
-            return

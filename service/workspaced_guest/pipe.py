@@ -6,6 +6,7 @@ import os
 from collections import deque
 
 from .loop import READ
+from .pipesize import PIPE_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from .stream import Stream
 
 _READ_BYTES = 64 * 1024
-_PIPE_BYTES = 1 << 20
 
 
 class Pipe:
@@ -100,7 +100,7 @@ class Pipe:
 
     def _send_rest(self) -> None:
         # What a client without credit has left in the pipe; a pipe holds no more than this.
-        left = _PIPE_BYTES
+        left = PIPE_BYTES
         while self._fd >= 0 and left > 0:
             try:
                 data = os.read(self._fd, _READ_BYTES)

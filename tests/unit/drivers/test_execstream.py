@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 import threading
-from pathlib import Path
 
 import pytest
 
+from tests.support.server import open_descriptors
 from workspaced_server.drivers.docker.execstream import ExecRefusedError, ExecStream, start_exec
 from workspaced_server.drivers.streams import SocketStream
 
@@ -58,7 +59,7 @@ async def test_any_cut_gives_the_same_bytes(rng: random.Random) -> None:
 
 
 async def test_much_output_is_gathered_and_comes_whole(rng: random.Random) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_descriptors(os.getpid())
     data = rng.randbytes(1 << 20)
     ours, engines = socket.socketpair(socket.AF_UNIX)
     raw = SocketStream(ours)
@@ -79,7 +80,7 @@ async def test_much_output_is_gathered_and_comes_whole(rng: random.Random) -> No
     assert got == data
     assert pieces < len(data) // 4096 / 2
     await stream.aclose()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_descriptors(os.getpid()) == before
 
 
 async def test_bytes_that_came_with_the_head_are_not_lost() -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import time
-from pathlib import Path
 
 import pytest
 
+from tests.support.server import open_descriptors
 from workspaced_server.drivers import pause
 from workspaced_server.drivers.pause import Pause
-
-
-def _descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.fixture(params=["timer", "no timer"])
@@ -59,15 +56,15 @@ async def test_a_cancelled_wait_can_be_followed_by_another(timer: str) -> None:
 
 
 async def test_closing_ends_the_wait_and_gives_the_timer_back() -> None:
-    before = _descriptors()
+    before = open_descriptors(os.getpid())
     waiting = Pause(3600)
-    assert _descriptors() == before + 1
+    assert open_descriptors(os.getpid()) == before + 1
     task = asyncio.create_task(waiting.wait())
     await asyncio.sleep(0)
     waiting.close()
     await asyncio.wait_for(task, 5)
     waiting.close()
-    assert _descriptors() == before
+    assert open_descriptors(os.getpid()) == before
 
 
 async def test_without_descriptors_it_waits_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
